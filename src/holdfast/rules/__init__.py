@@ -1,0 +1,1 @@
+"""Decisions: pure functions and values.  Time and chance come in as arguments."""
