@@ -24,6 +24,73 @@ LONGEST = timedelta(days=365)
 SLIPS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
+def _jittered(seconds: float, jitter: float, random: Random) -> timedelta:
+    if not jitter:
+        return timedelta(seconds=seconds)
+    return timedelta(seconds=seconds * (1 - jitter + 2 * jitter * random()))
+
+
+def _seconds(time: timedelta) -> float:
+    seconds = time.total_seconds()
+    return int(seconds) if seconds.is_integer() else seconds
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def _is_number(value: object) -> bool:
+    # True and False are numbers to Python, and mistakes here.
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _check_times(policy: str, **times: object) -> None:
+    for name, time in times.items():
+        if not isinstance(time, timedelta):
+            raise BackoffInvalid(policy, f"{name} is {_shown(time)}: give a timedelta")
+        if not timedelta(0) <= time <= LONGEST:
+            raise BackoffInvalid(policy, f"{name} is {time}: give a time from 0 to {LONGEST.days} days")
+
+
+def _check_number(policy: str, name: str, value: object, *, least: float, most: float) -> None:
+    # NaN fails both comparisons, and so the test.
+    if not (isinstance(value, int | float) and _is_number(value) and least <= value <= most):
+        raise BackoffInvalid(policy, f"{name} is {_shown(value)}: give a number from {least} to {most}")
+
+
+def _rest_from(answer: object) -> timedelta:
+    """Return a Custom function's answer as a rest, or raise BackoffInvalid."""
+    if isinstance(answer, int | float) and _is_number(answer) and math.isfinite(answer):
+        answer = timedelta(seconds=answer)
+    if isinstance(answer, timedelta) and timedelta(0) <= answer <= LONGEST:
+        return answer
+    wanted = f"return a timedelta or seconds, from 0 to {LONGEST.days} days"
+    raise BackoffInvalid(CUSTOM, f"the function returned {_shown(answer)}, the default is used: {wanted}")
+
+
+def _check_parts(
+    kind: str, parts: Mapping[str, Any], *, required: tuple[str, ...], optional: tuple[str, ...]
+) -> None:
+    for name in required:
+        if name not in parts:
+            raise BackoffInvalid(kind, f"{name} is missing: add it, in seconds")
+    for name in parts:
+        if name not in required + optional:
+            known = ", ".join(required + optional)
+            raise BackoffInvalid(kind, f"{_shown(name)} is unknown: use {known}")
+
+
+def _timed(kind: str, parts: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return *parts* with the named ones turned from seconds into timedeltas."""
+    timed = dict(parts)
+    for name in names:
+        if name in timed:
+            _check_number(kind, name, timed[name], least=0, most=LONGEST.total_seconds())
+            timed[name] = timedelta(seconds=timed[name])
+    return timed
+
+
 @dataclass(frozen=True, slots=True)
 class Exponential:
     """Rests *base*, then *factor* times longer after each failure, at most *cap*.
@@ -183,70 +250,3 @@ def backoff_from_json(value: object) -> Backoff:
             timed = _timed(kind, parts, "delay")
             return Constant(timed.pop("delay"), **timed)
     raise BackoffInvalid(_shown(kind), "the kind must be exponential, linear or constant")
-
-
-def _jittered(seconds: float, jitter: float, random: Random) -> timedelta:
-    if not jitter:
-        return timedelta(seconds=seconds)
-    return timedelta(seconds=seconds * (1 - jitter + 2 * jitter * random()))
-
-
-def _seconds(time: timedelta) -> float:
-    seconds = time.total_seconds()
-    return int(seconds) if seconds.is_integer() else seconds
-
-
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
-def _is_number(value: object) -> bool:
-    # True and False are numbers to Python, and mistakes here.
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _check_times(policy: str, **times: object) -> None:
-    for name, time in times.items():
-        if not isinstance(time, timedelta):
-            raise BackoffInvalid(policy, f"{name} is {_shown(time)}: give a timedelta")
-        if not timedelta(0) <= time <= LONGEST:
-            raise BackoffInvalid(policy, f"{name} is {time}: give a time from 0 to {LONGEST.days} days")
-
-
-def _check_number(policy: str, name: str, value: object, *, least: float, most: float) -> None:
-    # NaN fails both comparisons, and so the test.
-    if not (isinstance(value, int | float) and _is_number(value) and least <= value <= most):
-        raise BackoffInvalid(policy, f"{name} is {_shown(value)}: give a number from {least} to {most}")
-
-
-def _rest_from(answer: object) -> timedelta:
-    """Return a Custom function's answer as a rest, or raise BackoffInvalid."""
-    if isinstance(answer, int | float) and _is_number(answer) and math.isfinite(answer):
-        answer = timedelta(seconds=answer)
-    if isinstance(answer, timedelta) and timedelta(0) <= answer <= LONGEST:
-        return answer
-    wanted = f"return a timedelta or seconds, from 0 to {LONGEST.days} days"
-    raise BackoffInvalid(CUSTOM, f"the function returned {_shown(answer)}, the default is used: {wanted}")
-
-
-def _check_parts(
-    kind: str, parts: Mapping[str, Any], *, required: tuple[str, ...], optional: tuple[str, ...]
-) -> None:
-    for name in required:
-        if name not in parts:
-            raise BackoffInvalid(kind, f"{name} is missing: add it, in seconds")
-    for name in parts:
-        if name not in required + optional:
-            known = ", ".join(required + optional)
-            raise BackoffInvalid(kind, f"{_shown(name)} is unknown: use {known}")
-
-
-def _timed(kind: str, parts: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return *parts* with the named ones turned from seconds into timedeltas."""
-    timed = dict(parts)
-    for name in names:
-        if name in timed:
-            _check_number(kind, name, timed[name], least=0, most=LONGEST.total_seconds())
-            timed[name] = timedelta(seconds=timed[name])
-    return timed
