@@ -16,7 +16,7 @@ NAMES_THAT_SAY_NOTHING = frozenset({"utils", "util", "core", "common", "base", "
 
 # The doors: `path::function` and why everything may be caught there. Each must still be in use.
 DOORS = {
-    "holdfast/runtime/service.py::Service._run": "the door around every service's turn: logged, counted, retried",
+    "holdfast/runtime/service.py::Service._run": "the door around a service turn: logged, counted, retried",
     "holdfast/store/database.py::Database.transaction": "rolls back and raises the same error again",
 }
 
