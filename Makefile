@@ -48,6 +48,7 @@ lock: setup ## write requirements/*.txt anew from pyproject.toml, with hashes
 	@$(compile) pyproject.toml --constraint requirements/test.txt -o requirements/runtime.txt >/dev/null
 
 setup: $(ready) ## make .venv from the locked requirements (once, and when they change)
+	@:
 
 # -qq: pip warns about the settings of the machine it runs on, which is not news here; its errors still show.
 $(ready): requirements/test.txt pyproject.toml .ci/environment

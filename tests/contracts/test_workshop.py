@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 ADDRESS = re.compile(r"https?:|file:|git\+|--(?:index|extra-index|find-links|trusted-host)|(?:^|\s)-[if]\s")
 # Homes of people and of root, as Linux, macOS and Windows write them.
-HOME = re.compile(r"(?:/home|/Users)/\w|(?<![\w.])/root/|\b[A-Z]:\\Users\\")
+HOME = re.compile(r"(?:/home|/Users)/\w|(?<![\w.])/(?:root)/|\b[A-Z]:\\Users\\")
 # The text of a requirement up to the next one; its hashes follow on continued lines.
 REQUIREMENT = re.compile(r"^(?P<name>[a-z0-9][\w.-]*)(?P<rest>.*(?:\n[ \t]+.*)*)", re.MULTILINE)
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
