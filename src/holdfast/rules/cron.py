@@ -16,6 +16,7 @@ else either of them is enough.  Instants go in with any time zone and come out i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -76,8 +77,7 @@ class Cron:
         zone = zone_named(self.timezone)
         latest = instant
         try:
-            for wall in _walls(self.expression, instant.astimezone(zone)):
-                tick = _instant_of(wall, zone)
+            for tick in _ticks_from(self.expression, instant.astimezone(zone), zone):
                 # Skipped times meet at the end of the gap, repeated ones lie behind: neither may fire again.
                 if tick > latest:
                     yield tick
@@ -133,27 +133,48 @@ def zone_named(name: str) -> ZoneInfo:
         raise ScheduleInvalid(zone, "it is unknown: use a name such as 'Europe/Berlin' or 'UTC'") from None
 
 
-def _walls(expression: str, start: datetime) -> Iterator[datetime]:
-    """Yield wall times from *start* on: with their zone if time that passes is meant, else without."""
-    parts = _spelled_out(expression).split()
-    bare = start.replace(tzinfo=None)
-    walls = CronSim(" ".join(parts), bare)
+def _ticks_from(expression: str, start: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    """Yield the ticks from about *start* on, oldest first; some may lie before it or come twice."""
+    # cronsim sees bare wall times only: with a zone it jumps over ticks where clocks go back by half an hour.
+    walls = CronSim(_spelled_out(expression), start.replace(tzinfo=None) - _repeat_ahead(start))
     if walls.hours == set(range(24)):
-        # cronsim follows real time only where the field begins with a star, and 0-23 means the same.
-        parts[1] = "*"
-        walls = CronSim(" ".join(parts), start)
-    return walls
+        return _by_time_that_passes(walls, zone)
+    return (_past_gap(wall, zone) for wall in walls)
+
+
+def _repeat_ahead(local: datetime) -> timedelta:
+    """Return how far the clock will go back if *local* is the first of two instants it shows, else zero."""
+    again = local.replace(fold=1).utcoffset()
+    now = local.utcoffset()
+    return now - again if now is not None and again is not None else timedelta(0)
+
+
+def _by_time_that_passes(walls: Iterator[datetime], zone: ZoneInfo) -> Iterator[datetime]:
+    """Yield every instant that shows one of *walls*: none in a gap, two where the clock repeats."""
+    repeats: deque[datetime] = deque()
+    for wall in walls:
+        first, second = _instant_of(wall, zone), _instant_of(wall.replace(fold=1), zone)
+        while repeats and repeats[0] < first:
+            yield repeats.popleft()
+        if _shows(first, wall, zone):
+            yield first
+            if second != first:
+                repeats.append(second)
+
+
+def _past_gap(wall: datetime, zone: ZoneInfo) -> datetime:
+    """Return the first instant that shows *wall*, or the end of the gap it lies in."""
+    while not _shows(instant := _instant_of(wall, zone), wall, zone):
+        wall += timedelta(minutes=1)
+    return instant
 
 
 def _instant_of(wall: datetime, zone: ZoneInfo) -> datetime:
-    """Return the instant of a wall time: the first of two, or the end of the gap it lies in."""
-    if wall.tzinfo is not None:
-        return wall.astimezone(UTC)
-    while True:
-        instant = wall.replace(tzinfo=zone).astimezone(UTC)
-        if instant.astimezone(zone).replace(tzinfo=None) == wall:
-            return instant
-        wall += timedelta(minutes=1)
+    return wall.replace(tzinfo=zone).astimezone(UTC)
+
+
+def _shows(instant: datetime, wall: datetime, zone: ZoneInfo) -> bool:
+    return instant.astimezone(zone).replace(tzinfo=None) == wall
 
 
 def _in_utc(instant: datetime) -> datetime:
