@@ -1,0 +1,1 @@
+"""The registry that a user fills: kinds, handlers, signatures, policies, middleware, schedules."""

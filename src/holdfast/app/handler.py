@@ -1,0 +1,83 @@
+"""A handler: the function for a kind, with its policy and its signature."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from holdfast.app.job import Job
+from holdfast.app.signature import Signature
+from holdfast.errors import OptionInvalid
+from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT
+from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Executor(StrEnum):
+    """Where a handler runs: on the event loop, in a thread or in a process of its own."""
+
+    LOOP = "loop"
+    THREAD = "thread"
+    PROCESS = "process"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The defaults of a kind; every one can be given anew at enqueue, but *retry* functions and *executor*."""
+
+    queue: str = DEFAULT_QUEUE
+    priority: int = DEFAULT_PRIORITY
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    timeout: timedelta = DEFAULT_TIMEOUT
+    retry: Backoff = field(default=DEFAULT_BACKOFF)
+    executor: Executor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A kind with checked arguments (JSON text) and its kind's policy: what `Client.enqueue` takes."""
+
+    kind: str
+    args: str
+    policy: Policy = field(default=Policy())
+
+
+class Handler(Generic[P, R]):
+    """A registered function.  Call it to run it directly; ``.job(…)`` makes what can be enqueued."""
+
+    def __init__(self, function: Callable[P, R], kind: str, policy: Policy) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.kind, self.policy = function, kind, policy
+        self.signature = Signature(kind, function, Job)
+        self.executor = _executor(function, kind, policy.executor)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Handler {self.kind}>"
+
+    def job(self, *args: Any, **kwargs: Any) -> JobRequest:
+        """Return a request with these arguments; raises `ArgumentsInvalid` where they do not fit."""
+        return JobRequest(self.kind, self.signature.encode(args, kwargs), self.policy)
+
+
+def _executor(function: Callable[..., Any], kind: str, wanted: Executor | None) -> Executor:
+    is_async = inspect.iscoroutinefunction(function)
+    if wanted is None:
+        return Executor.LOOP if is_async else Executor.THREAD
+    if is_async != (wanted is Executor.LOOP):
+        fits = (
+            "an async handler runs on the loop"
+            if is_async
+            else "a sync handler runs in a thread or a process"
+        )
+        raise OptionInvalid(f"executor of {kind!r}", wanted.value, fits)
+    return wanted

@@ -1,0 +1,159 @@
+"""Checks the options of an enqueue and makes the row that goes into the database."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.app.handler import JobRequest, Policy
+from holdfast.app.signature import json_text
+from holdfast.errors import OptionInvalid, PayloadTooLarge
+from holdfast.model.job import NewJob, UniquePolicy
+from holdfast.rules.backoff import Backoff
+
+LONGEST_SECONDS = 10 * 365 * 24 * 3600.0
+MAX_META_BYTES = 64 * 1024
+MAX_TAGS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How one job is to be run; what is None comes from its kind's policy.
+
+    *delay* and *timeout* are timedeltas or seconds; *delay* counts from the database's now.
+    """
+
+    queue: str | None = None
+    priority: int | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | float | None = None
+    run_at: datetime | None = None
+    delay: timedelta | float | None = None
+    retry: Backoff | None = None
+    unique_key: str | None = None
+    unique_policy: str = "keep"
+    concurrency_key: str | None = None
+    tags: Sequence[str] = ()
+    meta: dict[str, Any] | None = None
+    parent_id: int | None = None
+    trace: str | None = None
+
+
+NOTHING = Options()
+
+
+def resolved(request: JobRequest, options: Options = NOTHING) -> NewJob:
+    """Return the row for *request* under *options*; raises `OptionInvalid` naming what is wrong."""
+    policy = request.policy
+    if options is NOTHING:
+        return _plain(request, policy)
+    if options.run_at is not None and options.delay is not None:
+        raise OptionInvalid("delay", options.delay, "give either run_at or delay")
+    return NewJob(
+        kind=request.kind,
+        args=request.args,
+        queue=checked_text("queue", options.queue or policy.queue, most=100),
+        priority=_integer("priority", options.priority, policy.priority, least=0, most=9),
+        max_attempts=_integer(
+            "max_attempts", options.max_attempts, policy.max_attempts, least=1, most=10_000
+        ),
+        timeout=seconds_from(
+            "timeout", policy.timeout if options.timeout is None else options.timeout, least=0.001
+        ),
+        run_at=_aware("run_at", options.run_at),
+        delay=None if options.delay is None else seconds_from("delay", options.delay),
+        retry=None if options.retry is None else msgspec.json.encode(options.retry.to_json()).decode(),
+        unique_key=_optional("unique_key", options.unique_key),
+        unique_policy=_unique_policy(options.unique_policy),
+        concurrency_key=_optional("concurrency_key", options.concurrency_key),
+        tags=_tags(options.tags),
+        meta=_meta(options.meta),
+        parent_id=options.parent_id,
+        trace=_optional("trace", options.trace),
+    )
+
+
+def _plain(request: JobRequest, policy: Policy) -> NewJob:
+    return NewJob(
+        kind=request.kind,
+        args=request.args,
+        queue=checked_text("queue", policy.queue, most=100),
+        priority=_integer("priority", None, policy.priority, least=0, most=9),
+        max_attempts=_integer("max_attempts", None, policy.max_attempts, least=1, most=10_000),
+        timeout=policy.timeout.total_seconds(),
+    )
+
+
+def seconds_from(option: str, value: timedelta | float, *, least: float = 0.0) -> float:
+    """Return a duration in seconds; it must be a finite number between *least* and ten years."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
+        raise OptionInvalid(option, value, "give a timedelta or a number of seconds")
+    if not least <= seconds <= LONGEST_SECONDS:
+        raise OptionInvalid(option, value, f"it must lie between {least:g} seconds and ten years")
+    return float(seconds)
+
+
+def checked_text(option: str, value: object, *, most: int = 500) -> str:
+    """Return *value* if it is a string that PostgreSQL can keep, not empty and at most *most* characters long."""
+    if not isinstance(value, str) or not value:
+        raise OptionInvalid(option, value, "give a string that is not empty")
+    if len(value) > most:
+        raise OptionInvalid(option, value, f"it has {len(value)} characters and may have {most}")
+    if "\x00" in value:
+        raise OptionInvalid(option, value, "it holds a NUL character, which PostgreSQL cannot store")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise OptionInvalid(
+            option, ascii(value), "it holds half of a surrogate pair: it is no valid Unicode"
+        ) from None
+    return value
+
+
+def _optional(option: str, value: str | None) -> str | None:
+    return None if value is None else checked_text(option, value)
+
+
+def _integer(option: str, given: int | None, default: int, *, least: int, most: int) -> int:
+    value = default if given is None else given
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise OptionInvalid(option, value, f"give a whole number from {least} to {most}")
+    return value
+
+
+def _aware(option: str, value: datetime | None) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise OptionInvalid(option, value, "give a datetime with a time zone, such as datetime.now(UTC)")
+    return value
+
+
+def _unique_policy(value: str) -> UniquePolicy:
+    try:
+        return UniquePolicy(value)
+    except ValueError:
+        raise OptionInvalid("unique_policy", value, "use keep, replace or reject") from None
+
+
+def _tags(tags: Sequence[str]) -> list[str]:
+    if isinstance(tags, str) or len(tags) > MAX_TAGS:
+        raise OptionInvalid("tags", tags, f"give a list of at most {MAX_TAGS} strings")
+    return [checked_text("tags", tag, most=100) for tag in tags]
+
+
+def _meta(meta: dict[str, Any] | None) -> str:
+    if meta is None:
+        return "{}"
+    if not isinstance(meta, dict):
+        raise OptionInvalid("meta", meta, "give a dictionary")
+    text = json_text(meta, lambda problem: OptionInvalid("meta", "…", problem))
+    if (size := len(text.encode())) > MAX_META_BYTES:
+        raise PayloadTooLarge("meta", size=size, limit=MAX_META_BYTES)
+    return text

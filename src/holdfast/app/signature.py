@@ -1,0 +1,121 @@
+"""Checks arguments against a handler's signature, and turns them into JSON and back.
+
+msgspec does the work: dataclasses, Structs, enums, datetimes, UUIDs and the like are understood as
+they are; pydantic models are, where pydantic is installed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+import msgspec
+
+from holdfast.errors import ArgumentsInvalid, InputInvalid, PayloadTooLarge
+
+MAX_ARGS_BYTES = 1024 * 1024
+NUL = "\\u0000"
+
+
+class Signature:
+    """What a handler takes: its parameters without the injected job.
+
+    *job_parameter* is the name under which the handler wants its `Job`, or None.
+    """
+
+    def __init__(self, kind: str, function: Callable[..., Any], job_type: type) -> None:
+        self.kind = kind
+        self._bind = inspect.signature(function)
+        hints = _hints(kind, function)
+        self.job_parameter = next((name for name, hint in hints.items() if hint is job_type), None)
+        fields = [self._field(parameter, hints) for parameter in self._bind.parameters.values()]
+        wanted = [field for field in fields if field[0] != self.job_parameter]
+        self.names = tuple(field[0] for field in wanted)
+        struct = msgspec.defstruct("Arguments", wanted, forbid_unknown_fields=True, kw_only=True, gc=False)
+        self._struct = struct
+        self._decoder = msgspec.json.Decoder(struct, dec_hook=_from_pydantic)
+        self._result = hints.get("return", Any)
+
+    def _field(self, parameter: inspect.Parameter, hints: dict[str, Any]) -> tuple[Any, ...]:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            msg = f"handler of {self.kind!r} has parameter {parameter}: name every parameter, so that jobs can be checked"
+            raise InputInvalid(msg)
+        hint = hints.get(parameter.name, Any)
+        if parameter.default is parameter.empty:
+            return (parameter.name, hint)
+        default = parameter.default
+        return (parameter.name, hint, msgspec.field(default_factory=lambda: default))
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the arguments as JSON text; raises `ArgumentsInvalid` or `PayloadTooLarge`."""
+        if self.job_parameter is not None and self.job_parameter not in kwargs:
+            kwargs = kwargs | {self.job_parameter: None}
+        try:
+            bound = self._bind.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentsInvalid(self.kind, str(error)) from None
+        plain = {name: value for name, value in bound.arguments.items() if name != self.job_parameter}
+        text = json_text(plain, lambda problem: ArgumentsInvalid(self.kind, problem))
+        self.decode(text)
+        if len(text) > MAX_ARGS_BYTES // 4 and (size := len(text.encode())) > MAX_ARGS_BYTES:
+            raise PayloadTooLarge(f"arguments of {self.kind!r}", size=size, limit=MAX_ARGS_BYTES)
+        return text
+
+    def decode(self, text: str) -> dict[str, Any]:
+        """Return the arguments by name; raises `ArgumentsInvalid`."""
+        try:
+            struct = self._decoder.decode(text)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise ArgumentsInvalid(self.kind, str(error)) from None
+        return {name: getattr(struct, name) for name in self.names}
+
+    def result(self, text: str | None) -> Any:
+        """Return a stored result as the type that the handler promises."""
+        if text is None:
+            return None
+        try:
+            return msgspec.json.decode(text, type=self._result, dec_hook=_from_pydantic)
+        except (msgspec.DecodeError, TypeError):
+            # Stored by an older handler, or a return type that is not data: give the plain JSON.
+            return msgspec.json.decode(text)
+
+
+def json_text(value: Any, refuse: Callable[[str], Exception]) -> str:
+    """Return *value* as JSON text that PostgreSQL can keep; raises what *refuse* makes of the problem."""
+    try:
+        text = msgspec.json.encode(value, enc_hook=_to_builtins).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
+        raise refuse(str(error)) from None
+    if NUL in text and NUL in text.replace("\\\\", ""):
+        problem = (
+            "it holds a NUL character, which PostgreSQL cannot store: remove it or encode the data as base64"
+        )
+        raise refuse(problem)
+    return text
+
+
+def _hints(kind: str, function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        msg = f"the type hints of the handler of {kind!r} cannot be resolved: {error}"
+        raise InputInvalid(msg) from error
+
+
+def _to_builtins(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    msg = f"a value of type {type(value).__name__} cannot be turned into JSON"
+    raise TypeError(msg)
+
+
+def _from_pydantic(wanted: type, value: Any) -> Any:
+    validate = getattr(wanted, "model_validate", None)
+    if validate is not None:
+        return validate(value)
+    if isinstance(wanted, type) and isinstance(value, wanted):
+        return value
+    msg = f"type {getattr(wanted, '__name__', wanted)} cannot be read from JSON"
+    raise ValueError(msg)

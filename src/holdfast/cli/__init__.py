@@ -1,0 +1,1 @@
+"""The command line; `wiring` is the one place where everything is put together."""

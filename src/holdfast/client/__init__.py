@@ -1,0 +1,1 @@
+"""What an application calls: `asynchronous` is written, `synchronous` is generated from it."""

@@ -1,0 +1,28 @@
+"""The options of an enqueue as keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from holdfast.rules.backoff import Backoff
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """What `Client.enqueue` takes beside the request; see `holdfast.app.options.Options`."""
+
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: timedelta | float
+    run_at: datetime
+    delay: timedelta | float
+    retry: Backoff
+    unique_key: str
+    unique_policy: str
+    concurrency_key: str
+    tags: Sequence[str]
+    meta: dict[str, Any]
+    parent_id: int
+    trace: str

@@ -1,0 +1,220 @@
+"""Every error that Holdfast raises on purpose.
+
+HoldfastError
+├── InputInvalid                 what the caller gave cannot be used
+│   ├── ArgumentsInvalid         arguments do not fit the handler's signature
+│   ├── OptionInvalid            an option of a job, queue or worker is out of range
+│   ├── PayloadTooLarge          arguments, result, log or checkpoint exceed their limit
+│   ├── BackoffInvalid           a retry policy makes no sense
+│   ├── ScheduleInvalid          a schedule's rule or time zone makes no sense
+│   └── SettingInvalid           a setting is unknown or has a bad value
+├── UnknownKind                  no handler is registered under that kind
+├── DuplicateJob                 a live job has the same unique key
+├── JobNotFound                  no job has that id
+├── QueueNotFound, WorkerNotFound, ScheduleNotFound
+├── StateConflict                the job's state does not allow the action
+├── LeaseLost                    another attempt owns the job now; nothing was changed
+├── JobFailed                    the awaited job ended as failed
+├── JobCancelled                 the awaited job ended as cancelled
+├── WaitTimeout                  the awaited job did not end in time
+├── Poison                       raised by a handler: this job can never succeed
+├── DatabaseUnavailable          PostgreSQL cannot be reached
+├── DatabaseRefused              PostgreSQL refused a statement for a reason of its own
+└── SchemaMismatch
+    ├── SchemaMissing            the schema was never migrated
+    ├── SchemaTooOld             the database needs `holdfast migrate`
+    └── SchemaTooNew             the database is ahead of this release
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """The root of all errors that Holdfast raises on purpose."""
+
+
+class InputInvalid(HoldfastError):
+    """What the caller gave cannot be used."""
+
+
+class ArgumentsInvalid(InputInvalid):
+    """The arguments do not fit the handler's signature."""
+
+    def __init__(self, kind: str, problem: str) -> None:
+        super().__init__(f"arguments of {kind!r} are wrong: {problem}")
+        self.kind, self.problem = kind, problem
+
+
+class OptionInvalid(InputInvalid):
+    """An option is out of range or of the wrong type."""
+
+    def __init__(self, option: str, value: object, expected: str) -> None:
+        shown = repr(value)
+        if len(shown) > 100:
+            shown = shown[:97] + "..."
+        super().__init__(f"{option} is {shown}: {expected}")
+        self.option, self.value, self.expected = option, value, expected
+
+
+class PayloadTooLarge(InputInvalid):
+    """Something to be stored exceeds its size limit."""
+
+    def __init__(self, what: str, *, size: int, limit: int) -> None:
+        super().__init__(
+            f"{what} has {size:,} bytes and may have {limit:,}: store the data elsewhere and pass a reference"
+        )
+        self.what, self.size, self.limit = what, size, limit
+
+
+class BackoffInvalid(InputInvalid):
+    """A retry policy makes no sense."""
+
+    def __init__(self, policy: str, problem: str) -> None:
+        super().__init__(f"backoff {policy!r}: {problem}")
+        self.policy, self.problem = policy, problem
+
+
+class ScheduleInvalid(InputInvalid):
+    """A schedule's rule, option or time zone makes no sense; *field* names the part of a cron expression."""
+
+    def __init__(self, subject: str, problem: str, *, field: str | None = None) -> None:
+        super().__init__(f"{subject}: {problem}")
+        self.subject, self.problem, self.field = subject, problem, field
+
+
+class SettingInvalid(InputInvalid):
+    """A setting is unknown or has a bad value."""
+
+
+class UnknownKind(HoldfastError):
+    """No handler is registered under that kind."""
+
+    def __init__(self, kind: str, known: tuple[str, ...] = ()) -> None:
+        names = ", ".join(sorted(known)) or "none"
+        super().__init__(f"no handler is registered for kind {kind!r}; registered: {names}")
+        self.kind = kind
+
+
+class DuplicateJob(HoldfastError):
+    """A live job has the same unique key and the policy is to reject."""
+
+    def __init__(self, unique_key: str, job_id: int | None = None) -> None:
+        holder = f"job {job_id}" if job_id is not None else "a live job"
+        super().__init__(f"{holder} already holds unique key {unique_key!r}")
+        self.unique_key, self.job_id = unique_key, job_id
+
+
+class JobNotFound(HoldfastError):
+    """No job has that id, or it was pruned."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"job {job_id} does not exist (it may have been pruned)")
+        self.job_id = job_id
+
+
+class QueueNotFound(HoldfastError):
+    """No queue of that name is known."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"queue {name!r} is unknown: see `holdfast queues list`")
+        self.name = name
+
+
+class WorkerNotFound(HoldfastError):
+    """No worker has that id."""
+
+    def __init__(self, worker_id: int) -> None:
+        super().__init__(f"worker {worker_id} is unknown: see `holdfast workers list`")
+        self.worker_id = worker_id
+
+
+class ScheduleNotFound(HoldfastError):
+    """No schedule has that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"schedule {name!r} is unknown: see `holdfast schedules list`")
+        self.name = name
+
+
+class StateConflict(HoldfastError):
+    """The job's state does not allow the action; nothing was changed."""
+
+    def __init__(self, job_id: int, *, action: str, state: str) -> None:
+        super().__init__(f"job {job_id} is {state}: it cannot be {action}")
+        self.job_id, self.action, self.state = job_id, action, state
+
+
+class LeaseLost(HoldfastError):
+    """The attempt no longer owns its job; the write changed nothing."""
+
+    def __init__(self, job_id: int, attempt: int) -> None:
+        super().__init__(f"attempt {attempt} of job {job_id} has lost its lease: stop working on it")
+        self.job_id, self.attempt = job_id, attempt
+
+
+class JobFailed(HoldfastError):
+    """The awaited job ended as failed."""
+
+    def __init__(self, job_id: int, error: str) -> None:
+        super().__init__(f"job {job_id} failed: {error}")
+        self.job_id, self.error = job_id, error
+
+
+class JobCancelled(HoldfastError):
+    """The awaited job ended as cancelled."""
+
+    def __init__(self, job_id: int, reason: str) -> None:
+        super().__init__(f"job {job_id} was cancelled: {reason}")
+        self.job_id, self.reason = job_id, reason
+
+
+class WaitTimeout(HoldfastError):
+    """The awaited job did not end in time; it goes on."""
+
+    def __init__(self, job_id: int, seconds: float) -> None:
+        super().__init__(f"job {job_id} has not ended within {seconds:g} s; it goes on")
+        self.job_id, self.seconds = job_id, seconds
+
+
+class Poison(HoldfastError):
+    """Raise it in a handler when the job can never succeed: it fails at once, without retries."""
+
+
+class DatabaseUnavailable(HoldfastError):
+    """PostgreSQL cannot be reached; nothing is known to have been changed."""
+
+
+class DatabaseRefused(HoldfastError):
+    """PostgreSQL refused a statement for a reason of its own, such as a full disk or missing rights."""
+
+
+class SchemaMismatch(HoldfastError):
+    """The database schema and this release do not fit together."""
+
+
+class SchemaMissing(SchemaMismatch):
+    """The schema was never migrated."""
+
+    def __init__(self, schema: str) -> None:
+        super().__init__(f"schema {schema!r} does not exist in this database: run `holdfast migrate`")
+        self.schema = schema
+
+
+class SchemaTooOld(SchemaMismatch):
+    """The database schema is older than this release needs."""
+
+    def __init__(self, schema: str, *, found: int, needed: int) -> None:
+        super().__init__(
+            f"schema {schema!r} is at {found}, this release needs {needed}: run `holdfast migrate`"
+        )
+        self.schema, self.found, self.needed = schema, found, needed
+
+
+class SchemaTooNew(SchemaMismatch):
+    """The database schema was migrated by a newer release."""
+
+    def __init__(self, schema: str, *, found: int, known: int) -> None:
+        super().__init__(
+            f"schema {schema!r} is at {found}, this release knows {known}: upgrade the holdfast package here"
+        )
+        self.schema, self.found, self.known = schema, found, known

@@ -1,0 +1,27 @@
+"""The shape of every duty: it rests until this process leads."""
+
+from __future__ import annotations
+
+from holdfast.maintenance.leadership import Leadership
+from holdfast.runtime.events import Events
+from holdfast.runtime.service import Service
+from holdfast.store.database import Database
+
+NOT_LEADING = 3600.0
+
+
+class Duty(Service):
+    """A service that takes turns only as leader; a subclass writes `lead`."""
+
+    def __init__(self, database: Database, leadership: Leadership, events: Events) -> None:
+        super().__init__(events)
+        self.database, self.leadership = database, leadership
+
+    async def turn(self) -> float:
+        """Do one round as leader, or rest until that changes."""
+        term = self.leadership.term
+        return NOT_LEADING if term is None else await self.lead(term)
+
+    async def lead(self, term: int) -> float:
+        """Do one round in *term*; answer how many seconds to rest."""
+        raise NotImplementedError

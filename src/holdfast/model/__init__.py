@@ -1,0 +1,1 @@
+"""The nouns: plain values without I/O and without a clock."""

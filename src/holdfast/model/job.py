@@ -1,0 +1,159 @@
+"""A job: what was asked, where it stands, how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+DEFAULT_QUEUE = "default"
+DEFAULT_PRIORITY = 5
+DEFAULT_MAX_ATTEMPTS = 5
+DEFAULT_TIMEOUT = timedelta(minutes=5)
+
+
+class JobState(StrEnum):
+    """Where a job stands.  The last three are for ever."""
+
+    SCHEDULED = "scheduled"
+    AVAILABLE = "available"
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """True for a job that has ended."""
+        return self in FINAL_STATES
+
+
+FINAL_STATES = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
+
+
+class UniquePolicy(StrEnum):
+    """What to do when a live job already holds the unique key."""
+
+    KEEP = "keep"
+    REPLACE = "replace"
+    REJECT = "reject"
+
+
+class Enqueued(StrEnum):
+    """What an enqueue came to."""
+
+    NEW = "new"
+    KEPT = "kept"
+    REPLACED = "replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class JobHandle:
+    """The answer to an enqueue: the job's id and whether the job is new."""
+
+    id: int
+    status: Enqueued = Enqueued.NEW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """One job as it goes into the database: every option resolved and checked.
+
+    *args* is JSON text; *timeout* and *delay* are seconds; *delay* counts from the database's now
+    and is ignored where *run_at* is given.
+    """
+
+    kind: str
+    args: str
+    queue: str = DEFAULT_QUEUE
+    priority: int = DEFAULT_PRIORITY
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    timeout: float = DEFAULT_TIMEOUT.total_seconds()
+    run_at: datetime | None = None
+    delay: float | None = None
+    retry: str | None = None
+    unique_key: str | None = None
+    unique_policy: UniquePolicy = UniquePolicy.KEEP
+    concurrency_key: str | None = None
+    tags: list[str] = field(default_factory=list)
+    meta: str = "{}"
+    parent_id: int | None = None
+    trace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedJob:
+    """One attempt as the claim hands it to a worker.
+
+    *args* and *retry* are JSON text as stored; *timeout* is in seconds; *id* and *attempt* together
+    are the fence that every later write names.  *started* is False for a job that waits in the buffer.
+    """
+
+    id: int
+    attempt: int
+    failures: int
+    kind: str
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: float
+    args: str
+    retry: str | None
+    meta: str
+    tags: list[str]
+    trace: str | None
+    enqueued_at: datetime
+    claimed_at: datetime
+    started: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One ended or current attempt in a job's timeline."""
+
+    number: int
+    outcome: str
+    worker_id: int | None
+    worker: str | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    reason: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job as people see it: the three rows joined."""
+
+    id: int
+    kind: str
+    queue: str
+    state: JobState
+    priority: int
+    attempt: int
+    failures: int
+    max_attempts: int
+    timeout: float
+    args: Any
+    meta: Any
+    tags: list[str]
+    unique_key: str | None
+    concurrency_key: str | None
+    parent_id: int | None
+    created_at: datetime
+    run_at: datetime | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker_id: int | None
+    cancel_requested_at: datetime | None
+    progress: float | None
+    progress_note: str | None
+    reason: str | None
+    error: str | None
+    result: Any = None
+    attempts: tuple[AttemptRecord, ...] = ()

@@ -1,0 +1,64 @@
+"""Workers and queues as rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+
+class WorkerState(StrEnum):
+    """Whether a worker may hold leases."""
+
+    ONLINE = "online"
+    DRAINING = "draining"
+    OFFLINE = "offline"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """One process or runner that holds, or held, leases."""
+
+    id: int
+    name: str
+    host: str
+    pid: int
+    version: str
+    queues: list[str]
+    slots: int
+    state: WorkerState
+    started_at: datetime
+    renewed_at: datetime
+    expires_at: datetime
+    running: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRecord:
+    """A named line of jobs with its switches and its rolled-up counts.
+
+    *max_running* limits the whole fleet, *key_limit* each concurrency key in this queue.
+    """
+
+    name: str
+    paused: bool
+    max_running: int | None
+    key_limit: int
+    keyed: bool
+    retention: timedelta | None
+    available: int = 0
+    scheduled: int = 0
+    running: int = 0
+    waiting: int = 0
+    oldest_available_at: datetime | None = None
+    counted_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """What a claim must know of a queue before it chooses its way in."""
+
+    name: str
+    paused: bool
+    limited: bool

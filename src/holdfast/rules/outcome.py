@@ -1,0 +1,71 @@
+"""What follows an attempt: one pure decision for everything a handler may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from holdfast.model.outcome import Fail, Outcome, PutBack
+from holdfast.rules.backoff import Backoff, Random, choose
+
+MAX_ERROR_CHARACTERS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of an attempt: *reason* in one line, *error* with all that is known.
+
+    *delay* is in seconds where the handler chose it, None for the backoff.
+    """
+
+    reason: str
+    error: str
+    delay: float | None = None
+
+
+def after_failure(
+    failure: Failure, *, failures: int, max_attempts: int, backoff: Backoff, random: Random
+) -> Fail | PutBack:
+    """Decide what follows a failed attempt that had *failures* before it."""
+    counted = failures + 1
+    if counted >= max_attempts:
+        reason = f"attempts exhausted ({counted} of {max_attempts}): {failure.reason}"
+        return Fail(error=storable(failure.error), reason=storable(reason))
+    delay = failure.delay
+    complaint = None
+    if delay is None:
+        choice = choose(backoff, counted, random)
+        delay, complaint = choice.rest.total_seconds(), choice.complaint
+    error = failure.error if complaint is None else f"{failure.error}\n\nbackoff: {complaint}"
+    return PutBack(
+        outcome=Outcome.RETRIED,
+        delay=delay,
+        counts=True,
+        reason=storable(failure.reason),
+        error=storable(error),
+    )
+
+
+def poisoned(reason: str, error: str) -> Fail:
+    """Decide that a job can never succeed."""
+    return Fail(error=storable(error), reason=storable(f"poison: {reason}"))
+
+
+def released(reason: str) -> PutBack:
+    """Decide that a job goes back unspent."""
+    return PutBack(outcome=Outcome.RELEASED, delay=0.0, counts=False, reason=reason)
+
+
+def snoozed(delay: timedelta | float, reason: str) -> PutBack:
+    """Decide that a job rests without counting a failure."""
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+    return PutBack(outcome=Outcome.SNOOZED, delay=max(0.0, seconds), counts=False, reason=storable(reason))
+
+
+def storable(text: str) -> str:
+    """Return *text* as PostgreSQL can keep it: no NUL, no half surrogates, not endless (the end says most)."""
+    clean = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
+    if len(clean) <= MAX_ERROR_CHARACTERS:
+        return clean
+    half = MAX_ERROR_CHARACTERS // 2
+    return f"{clean[:half]}\n… {len(clean) - 2 * half} characters left out …\n{clean[-half:]}"

@@ -1,0 +1,1 @@
+"""How things run: the one shape of a service, events, settings."""

@@ -1,0 +1,28 @@
+"""Events with fields: whoever does something says so here; wording and counting live in subscribers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Subscriber = Callable[[str, dict[str, Any]], None]
+
+
+class Events:
+    """A fan-out of named events to subscribers, in the caller's thread.
+
+    Tests subscribe to wait for facts; production subscribes a log and the metrics.
+    """
+
+    def __init__(self, *subscribers: Subscriber) -> None:
+        self._subscribers = list(subscribers)
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Add *subscriber* and return a function that removes it again."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Tell every subscriber of *event*."""
+        for subscriber in tuple(self._subscribers):
+            subscriber(event, fields)

@@ -1,0 +1,79 @@
+"""The one shape of everything that runs: start, turn after turn, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+
+from holdfast.runtime.events import Events
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 10.0
+
+
+class Service:
+    """Something that runs until it is stopped.
+
+    A subclass writes `turn`, which does one round and answers how many seconds to rest.  `wake` cuts
+    the rest short.  A turn that raises is reported as event ``service.failed`` and tried again after a
+    pause that doubles from 0.1 s to 10 s.  `start` and `stop` are safe to call twice, `stop` also
+    before `start`.
+    """
+
+    name = "service"
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def turn(self) -> float:
+        """Do one round; answer how many seconds to rest."""
+        raise NotImplementedError
+
+    @property
+    def is_running(self) -> bool:
+        """True between `start` and the end of `stop`."""
+        return self._task is not None and not self._task.done()
+
+    async def start(self) -> None:
+        """Begin to take turns."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"holdfast {self.name}")
+
+    async def stop(self) -> None:
+        """Cancel the turn under way and wait until it has ended."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def wake(self) -> None:
+        """Cut the rest short."""
+        self._woken.set()
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            self._woken.clear()
+            try:
+                rest = await self.turn()
+                failures = 0
+            except Exception as error:
+                failures += 1
+                rest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10)) * random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries, guards nothing
+                self.events.emit(
+                    "service.failed", service=self.name, error=error, failures=failures, retry_in=rest
+                )
+                self._woken.clear()
+            await self._rest(rest)
+
+    async def _rest(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()

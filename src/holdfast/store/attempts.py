@@ -1,0 +1,140 @@
+"""Statements about attempts: claim, finish, put back, progress.  Every write names job and attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.model.job import ClaimedJob
+from holdfast.model.outcome import Complete, Fail, PutBack, Stop
+from holdfast.store.sqlfile import blocks
+from holdfast.store.statement import Row, Statement, column, is_any
+
+_SQL = blocks("attempts")
+
+Final = Complete | Fail | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Job id and attempt number: what every write of an attempt names."""
+
+    job_id: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that ends its job; *seconds* is how long the handler ran."""
+
+    fence: Fence
+    decision: Final
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """An attempt whose job goes on."""
+
+    fence: Fence
+    decision: PutBack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a worker wants to claim: *limit* jobs, of which the first *free* go to free slots at once."""
+
+    worker_id: int
+    queues: tuple[str, ...]
+    kinds: tuple[str, ...]
+    limit: int
+    free: int
+
+
+def claim_jobs(demand: Demand) -> Statement[list[ClaimedJob]]:
+    """Claim from queues without limits."""
+    parameters = (demand.worker_id, list(demand.queues), list(demand.kinds), demand.free, demand.limit)
+    return Statement("claim_jobs", _SQL["claim_jobs"], parameters, _claimed)
+
+
+def lock_limits(queue: str) -> Statement[list[object]]:
+    """Serialise the claims of one limited queue until the transaction ends."""
+    return Statement("lock_limits", _SQL["lock_limits"], (queue,), column)
+
+
+def claim_limited(demand: Demand, queue: str) -> Statement[list[ClaimedJob]]:
+    """Claim for free slots from one queue under its limits, after `lock_limits` in the same transaction."""
+    parameters = (demand.worker_id, queue, list(demand.kinds), demand.free)
+    return Statement("claim_limited", _SQL["claim_limited"], parameters, _claimed)
+
+
+def _claimed(rows: Sequence[Row]) -> list[ClaimedJob]:
+    # RETURNING promises no order: strict priority, then oldest first, is restored here.
+    return sorted((ClaimedJob(*row) for row in rows), key=lambda job: (job.priority, job.id))
+
+
+def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
+    """End attempts and their jobs; answers the jobs whose lease still held."""
+    parameters = (
+        [one.fence.job_id for one in ended],
+        [one.fence.attempt for one in ended],
+        [_OUTCOME[type(one.decision)] for one in ended],
+        [getattr(one.decision, "reason", None) for one in ended],
+        [getattr(one.decision, "result", None) for one in ended],
+        [getattr(one.decision, "error", None) for one in ended],
+        [one.seconds for one in ended],
+        [int(isinstance(one.decision, Fail)) for one in ended],
+    )
+    return Statement("finish_jobs", _SQL["finish_jobs"], parameters, column)
+
+
+_OUTCOME: dict[type, str] = {Complete: "completed", Fail: "failed", Stop: "cancelled"}
+
+
+def put_back_jobs(returned: Sequence[Returned]) -> Statement[list[int]]:
+    """End attempts whose jobs go on; answers the jobs whose lease still held."""
+    parameters = (
+        [one.fence.job_id for one in returned],
+        [one.fence.attempt for one in returned],
+        [one.decision.outcome.value for one in returned],
+        [one.decision.delay for one in returned],
+        [int(one.decision.counts) for one in returned],
+        [one.decision.reason for one in returned],
+        [one.decision.error for one in returned],
+    )
+    return Statement("put_back_jobs", _SQL["put_back_jobs"], parameters, column)
+
+
+def start_jobs(begun: Sequence[tuple[Fence, float]]) -> Statement[list[int]]:
+    """Mark buffered attempts as running; each comes with how many seconds ago its handler began."""
+    parameters = (
+        [fence.job_id for fence, _ in begun],
+        [fence.attempt for fence, _ in begun],
+        [seconds for _, seconds in begun],
+    )
+    return Statement("start_jobs", _SQL["start_jobs"], parameters, column)
+
+
+def report_progress(fence: Fence, progress: float, note: str | None) -> Statement[bool]:
+    """Write how far an attempt is; False: the lease was lost."""
+    parameters = (fence.job_id, fence.attempt, progress, note)
+    return Statement("report_progress", _SQL["report_progress"], parameters, is_any)
+
+
+def check_lease(fence: Fence) -> Statement[bool]:
+    """Lock a held attempt until the transaction ends; False: the lease was lost."""
+    return Statement("check_lease", _SQL["check_lease"], (fence.job_id, fence.attempt), is_any)
+
+
+def cancel_requests(worker_id: int) -> Statement[list[Fence]]:
+    """Find the attempts of a worker that somebody wants stopped."""
+    return Statement("cancel_requests", _SQL["cancel_requests"], (worker_id,), _fences)
+
+
+def held_attempts(worker_id: int) -> Statement[list[Fence]]:
+    """Find everything that a worker holds."""
+    return Statement("held_attempts", _SQL["held_attempts"], (worker_id,), _fences)
+
+
+def _fences(rows: Sequence[Row]) -> list[Fence]:
+    return [Fence(row[0], row[1]) for row in rows]

@@ -1,0 +1,158 @@
+"""Runs statements on asyncpg: a pool, transactions, and errors that say what happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import asyncpg
+
+from holdfast.errors import DatabaseUnavailable
+from holdfast.store import failures
+from holdfast.store.sqlfile import DEFAULT_SCHEMA, checked_schema, rendered
+from holdfast.store.statement import Statement
+
+T = TypeVar("T")
+
+Connection: TypeAlias = "asyncpg.Connection[Any]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseConfig:
+    """Where the database is and how to talk to it.
+
+    *pgbouncer* is for a pooler in transaction mode: nothing is prepared, no session setting is
+    made and nobody listens.  *command_timeout* is in seconds.
+    """
+
+    dsn: str
+    schema: str = DEFAULT_SCHEMA
+    pool_size: int = 5
+    pgbouncer: bool = False
+    application_name: str = "holdfast"
+    command_timeout: float = 60.0
+    connect_timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        checked_schema(self.schema)
+
+    def connect_options(self) -> dict[str, Any]:
+        """Return the keyword arguments for `asyncpg.connect` and `asyncpg.create_pool`."""
+        options: dict[str, Any] = {
+            "dsn": self.dsn,
+            "timeout": self.connect_timeout,
+            "command_timeout": self.command_timeout,
+        }
+        if self.pgbouncer:
+            return options | {"statement_cache_size": 0}
+        # Generic plans keep the claim steady; a custom plan made on skewed statistics stalls it.
+        settings = {
+            "application_name": self.application_name,
+            "plan_cache_mode": "force_generic_plan",
+            "jit": "off",
+            "timezone": "UTC",
+        }
+        return options | {"server_settings": settings}
+
+
+@asynccontextmanager
+async def own_errors(schema: str) -> AsyncIterator[None]:
+    """Raise Holdfast's errors for what a driver raises inside."""
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError, TimeoutError) as error:
+        meaning = failures.translated(error, schema)
+        if meaning is None:
+            raise
+        raise meaning from error
+
+
+async def run_on(connection: Connection, statement: Statement[T], schema: str) -> T:
+    """Run *statement* on an asyncpg connection, inside whatever transaction it is in."""
+    async with own_errors(schema):
+        rows = await connection.fetch(rendered(statement.text, schema), *statement.parameters)
+    return statement.reader(rows)
+
+
+async def _no_reset(_connection: object) -> None:
+    """Skip asyncpg's reset round trip: nothing here changes session state."""
+
+
+class Database:
+    """A pool of asyncpg connections to one schema."""
+
+    def __init__(self, config: DatabaseConfig) -> None:
+        self.config = config
+        self.schema = config.schema
+        self._pool: asyncpg.Pool[Any] | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Connect; raises `DatabaseUnavailable` when that fails.  Safe to call twice."""
+        async with self._opening:
+            if self._pool is not None:
+                return
+            async with own_errors(self.schema):
+                self._pool = await asyncpg.create_pool(
+                    **self.config.connect_options(),
+                    min_size=1,
+                    max_size=self.config.pool_size,
+                    max_inactive_connection_lifetime=300,
+                    reset=_no_reset,
+                )
+
+    async def close(self) -> None:
+        """Close the pool, waiting at most 5 s for statements in flight."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            async with asyncio.timeout(5):
+                await pool.close()
+        except TimeoutError:
+            pool.terminate()
+
+    async def connect(self) -> Connection:
+        """Return a connection of its own, outside the pool."""
+        async with own_errors(self.schema):
+            return await asyncpg.connect(**self.config.connect_options())
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend a connection from the pool."""
+        if self._pool is None:
+            msg = "the database is not open: call open() first"
+            raise DatabaseUnavailable(msg)
+        async with own_errors(self.schema):
+            lent = await self._pool.acquire()
+        try:
+            yield lent
+        finally:
+            await self._pool.release(lent) if self._pool is not None else lent.terminate()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lend a connection inside a transaction that commits when the block ends well."""
+        async with self.connection() as connection:
+            transaction = connection.transaction()
+            async with own_errors(self.schema):
+                await transaction.start()
+            try:
+                yield connection
+            except BaseException:
+                # The connection may be what broke; the caller's error says more than a failed rollback.
+                with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                    await transaction.rollback()
+                raise
+            async with own_errors(self.schema):
+                await transaction.commit()
+
+    async def run(self, statement: Statement[T], connection: Connection | None = None) -> T:
+        """Run *statement* in a transaction of its own, or on *connection*."""
+        if connection is not None:
+            return await run_on(connection, statement, self.schema)
+        async with self.connection() as lent:
+            return await run_on(lent, statement, self.schema)

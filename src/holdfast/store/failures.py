@@ -1,0 +1,56 @@
+"""Turns what a driver raises into Holdfast's own errors; SQLSTATEs are known here and nowhere else."""
+
+from __future__ import annotations
+
+from holdfast.errors import (
+    DatabaseRefused,
+    DatabaseUnavailable,
+    DuplicateJob,
+    HoldfastError,
+    InputInvalid,
+    SchemaMissing,
+)
+
+DUPLICATE = "HF001"
+# Undefined function or table, missing schema: the schema was never migrated (or not far enough).
+MISSING = frozenset({"42883", "42P01", "3F000", "42703"})
+# Too many connections, shutdown, crash, start-up, and every connection exception (class 08).
+UNAVAILABLE = frozenset({"53300", "57P01", "57P02", "57P03", "57P05"})
+
+
+def translated(error: BaseException, schema: str) -> HoldfastError | None:
+    """Return the error that says what *error* means, or None where it means nothing to us."""
+    sqlstate = getattr(error, "sqlstate", None)
+    text = str(error).strip() or type(error).__name__
+    if sqlstate is None:
+        return _without_sqlstate(error, text)
+    if sqlstate == DUPLICATE:
+        return _duplicate(error)
+    if sqlstate in UNAVAILABLE or sqlstate.startswith("08"):
+        return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")
+    if sqlstate in MISSING:
+        return SchemaMissing(schema)
+    if sqlstate.startswith(("22", "23")):
+        return InputInvalid(f"PostgreSQL refused a value: {text}")
+    if sqlstate.startswith(("42", "53", "54", "58", "28", "3D", "25")):
+        return DatabaseRefused(f"PostgreSQL refused ({sqlstate}): {text}")
+    return None
+
+
+def _without_sqlstate(error: BaseException, text: str) -> HoldfastError | None:
+    if isinstance(error, (OSError, EOFError, TimeoutError)):
+        return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")
+    # asyncpg reports a connection that died between two statements as an InterfaceError.
+    if type(error).__name__ in {"InterfaceError", "InternalClientError", "OperationalError"}:
+        return DatabaseUnavailable(f"the connection to PostgreSQL is gone: {text}")
+    if type(error).__name__ == "DataError":
+        return InputInvalid(f"a value cannot be sent to PostgreSQL: {text}")
+    return None
+
+
+def _duplicate(error: BaseException) -> DuplicateJob:
+    # psycopg keeps the fields in .diag, asyncpg on the error itself.
+    diag = getattr(error, "diag", None)
+    key = getattr(diag, "message_hint", None) or getattr(error, "hint", None) or "?"
+    holder = getattr(diag, "message_detail", None) or getattr(error, "detail", None)
+    return DuplicateJob(key, int(holder) if holder else None)

@@ -1,0 +1,91 @@
+"""Statements about jobs: enqueue, cancel, wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast.model.job import Enqueued, JobHandle, JobState, NewJob
+from holdfast.store.sqlfile import blocks
+from holdfast.store.statement import Row, Statement, column
+
+_SQL = blocks("jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How a job stands for somebody who waits for it; *result* is JSON text."""
+
+    state: JobState
+    result: str | None
+    error: str | None
+    reason: str | None
+
+
+def enqueue_jobs(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
+    """Put *jobs* in; answers one handle for each, in order."""
+    parameters = (
+        [job.kind for job in jobs],
+        [job.queue for job in jobs],
+        [job.args for job in jobs],
+        [job.priority for job in jobs],
+        [job.max_attempts for job in jobs],
+        [job.timeout for job in jobs],
+        [job.run_at for job in jobs],
+        [job.delay for job in jobs],
+        [job.retry for job in jobs],
+        [job.unique_key for job in jobs],
+        [job.unique_policy.value for job in jobs],
+        [job.concurrency_key for job in jobs],
+        [array_literal(job.tags) for job in jobs],
+        [job.meta for job in jobs],
+        [job.parent_id for job in jobs],
+        [job.trace for job in jobs],
+    )
+    return Statement("enqueue_jobs", _SQL["enqueue_jobs"], parameters, _handles)
+
+
+def array_literal(values: Sequence[str]) -> str:
+    """Return *values* as the text form of a PostgreSQL array."""
+    if not values:
+        return "{}"
+    quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
+
+
+def _handles(rows: Sequence[Row]) -> list[JobHandle]:
+    return [JobHandle(row[0], Enqueued(row[1])) for row in rows]
+
+
+def reserve_ids(count: int) -> Statement[list[int]]:
+    """Take a block of job ids for a COPY."""
+    return Statement("reserve_ids", _SQL["reserve_ids"], (count,), column)
+
+
+def announce(queues: Sequence[str], due: datetime | None) -> Statement[list[int]]:
+    """Wake sleepers on *queues*, and the stager where *due* is near."""
+    return Statement("announce", _SQL["announce"], (list(queues), due), column)
+
+
+def mark_keyed(queues: Sequence[str], keys: Sequence[str | None]) -> Statement[list[int]]:
+    """Remember which queues have concurrency keys."""
+    return Statement("mark_keyed", _SQL["mark_keyed"], (list(queues), list(keys)), column)
+
+
+def cancel_jobs(job_ids: Sequence[int], reason: str) -> Statement[dict[int, bool]]:
+    """Cancel jobs; answers for each live one whether it has ended (True) or was asked to stop."""
+    return Statement("cancel_jobs", _SQL["cancel_jobs"], (list(job_ids), reason), _cancelled)
+
+
+def _cancelled(rows: Sequence[Row]) -> dict[int, bool]:
+    return {row[0]: row[1] for row in rows}
+
+
+def job_end(job_id: int) -> Statement[JobEnd | None]:
+    """Look how a job stands; None where there is no such job."""
+    return Statement("job_end", _SQL["job_end"], (job_id,), _job_end)
+
+
+def _job_end(rows: Sequence[Row]) -> JobEnd | None:
+    return JobEnd(JobState(rows[0][0]), *rows[0][1:]) if rows else None

@@ -1,0 +1,48 @@
+"""Statements about what handlers wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast.store.attempts import Fence
+from holdfast.store.sqlfile import blocks
+from holdfast.store.statement import Row, Statement, column
+
+_SQL = blocks("logs")
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line; *byte_offset* is its place in the log of its attempt."""
+
+    fence: Fence
+    byte_offset: int
+    at: datetime
+    level: str
+    line: str
+
+
+def append_logs(lines: Sequence[LogLine]) -> Statement[list[int]]:
+    """Append lines; answers the jobs whose lease still held."""
+    parameters = (
+        [line.fence.job_id for line in lines],
+        [line.fence.attempt for line in lines],
+        [line.byte_offset for line in lines],
+        [line.at for line in lines],
+        [line.level for line in lines],
+        [line.line for line in lines],
+    )
+    return Statement("append_logs", _SQL["append_logs"], parameters, column)
+
+
+def read_logs(
+    job_id: int, attempt: int | None = None, *, start: int = 0, limit: int = 1000
+) -> Statement[list[LogLine]]:
+    """Read lines of one attempt from byte *start* on, or of all attempts."""
+
+    def read(rows: Sequence[Row]) -> list[LogLine]:
+        return [LogLine(Fence(job_id, row[0]), *row[1:]) for row in rows]
+
+    return Statement("read_logs", _SQL["read_logs"], (job_id, attempt, start, limit), read)

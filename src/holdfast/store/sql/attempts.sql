@@ -1,0 +1,196 @@
+-- name: claim_jobs
+-- Claims up to $5 jobs from queues without limits, in the order of the queues given, inside a queue by
+-- priority, then oldest first.  The first $4 go to free slots and are running, the others are claimed for the buffer.
+-- Locks the worker's own row against being declared lost meanwhile, then live_jobs rows, skipping
+-- those that others hold.  Zero rows: nothing to do, every queue is paused or limited, or the worker may not claim.
+with holder as (
+    select w.id from holdfast.workers w
+    where w.id = $1::bigint and w.state = 'online' and w.expires_at > holdfast.now()
+    for key share
+), picked as materialized (
+    select array(
+        select head.job_id
+        from unnest($2::text[]) as asked (queue)
+        cross join lateral (
+            select c.job_id from holdfast.live_jobs c
+            where c.queue = asked.queue and c.state = 'available' and c.concurrency_key is null
+              and c.kind = any ($3::text[])
+            order by c.priority, c.job_id
+            limit $5::integer
+            for update skip locked
+        ) head
+        where (select h.id from holder h) is not null
+          and not exists (
+              select from holdfast.queues q
+              where q.name = asked.queue and (q.paused or q.max_running is not null)
+          )
+        limit $5::integer
+    ) as ids
+)
+update holdfast.live_jobs l
+set state = case when l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[]) then 'running' else 'claimed' end,
+    started_at = case when l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[]) then holdfast.now() end,
+    attempt = l.attempt + 1, worker_id = $1::bigint, claimed_at = holdfast.now(), progress = null, progress_note = null
+from holdfast.jobs j
+where l.job_id = any ((select p.ids from picked p)::bigint[]) and j.id = l.job_id
+returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
+          j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, l.state = 'running';
+
+-- name: lock_limits
+-- Serialises the claims of one limited queue until the transaction ends.
+select pg_advisory_xact_lock(hashtext('holdfast.limits'), hashtext($1::text));
+
+-- name: claim_limited
+-- Claims up to $4 jobs, all running, from one queue under its limit for the fleet and for each concurrency key.  Only
+-- after lock_limits in the same transaction: what is counted here cannot grow meanwhile.
+-- The recursive part walks the distinct keys by index, so its cost goes with keys, not with jobs.
+with recursive holder as (
+    select w.id from holdfast.workers w
+    where w.id = $1::bigint and w.state = 'online' and w.expires_at > holdfast.now()
+    for key share
+), rule as (
+    select coalesce(max(q.key_limit), 1) as key_limit, coalesce(bool_or(q.paused), false) as paused,
+           greatest(0, least($4::integer, coalesce(max(q.max_running) - (
+               select count(*) from holdfast.live_jobs r where r.worker_id is not null and r.queue = $2::text
+           ), $4::integer))) as room
+    from holdfast.queues q where q.name = $2::text
+), keys as (
+    (select c.concurrency_key as key from holdfast.live_jobs c
+     where c.queue = $2::text and c.state = 'available' and c.concurrency_key is not null
+     order by c.concurrency_key limit 1)
+    union all
+    select (select c.concurrency_key from holdfast.live_jobs c
+            where c.queue = $2::text and c.state = 'available' and c.concurrency_key > k.key
+            order by c.concurrency_key limit 1)
+    from keys k where k.key is not null
+), candidates as materialized (
+    select free.job_id, free.priority from (
+        select c.job_id, c.priority from holdfast.live_jobs c
+        where c.queue = $2::text and c.state = 'available' and c.concurrency_key is null and c.kind = any ($3::text[])
+        order by c.priority, c.job_id
+        limit (select room from rule)
+        for update skip locked
+    ) free
+    union all
+    select head.job_id, head.priority
+    from keys k
+    cross join lateral (
+        select count(*) as running from holdfast.live_jobs r
+        where r.queue = $2::text and r.concurrency_key = k.key and r.worker_id is not null
+    ) busy
+    cross join lateral (
+        select c.job_id, c.priority from holdfast.live_jobs c
+        where c.queue = $2::text and c.state = 'available' and c.concurrency_key = k.key and c.kind = any ($3::text[])
+        order by c.priority, c.job_id
+        limit greatest(0, (select key_limit from rule) - busy.running)
+        for update skip locked
+    ) head
+    where k.key is not null
+)
+update holdfast.live_jobs l
+set state = 'running', attempt = l.attempt + 1, worker_id = $1::bigint, claimed_at = holdfast.now(),
+    started_at = holdfast.now(), progress = null, progress_note = null
+from holdfast.jobs j
+where l.job_id = any (array(
+        select c.job_id from candidates c
+        where (select h.id from holder h) is not null and not (select paused from rule)
+        order by c.priority, c.job_id
+        limit (select room from rule)
+    ))
+  and j.id = l.job_id
+returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
+          j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, true;
+
+-- name: finish_jobs
+-- Ends attempts and their jobs: completed, failed or cancelled.  $7 is how many seconds each handler ran.
+-- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
+with ended as (
+    select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::text[], $5::jsonb[], $6::text[],
+                         $7::double precision[], $8::integer[])
+        as e (job_id, attempt, outcome, reason, result, error, seconds, failed)
+), gone as (
+    delete from holdfast.live_jobs l using ended e
+    where l.job_id = e.job_id and l.attempt = e.attempt and l.worker_id is not null
+    returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at,
+              e.outcome, e.reason, e.result, e.error, e.seconds, e.failed
+)
+insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
+                                    started_at, finished_at, result, error)
+select g.job_id, g.queue, g.kind, g.outcome, g.reason, g.attempt, g.failures + g.failed, g.worker_id, g.claimed_at,
+       greatest(g.claimed_at, holdfast.now() - make_interval(secs => g.seconds)), holdfast.now(), g.result, g.error
+from gone g
+returning job_id;
+
+-- name: put_back_jobs
+-- Ends attempts whose jobs go on: retried, snoozed, released.  $4 is the delay in seconds, $5 how many failures to add.
+-- A job whose cancel was requested ends as cancelled instead.  Locks live_jobs rows in id order.
+-- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
+with ended as (
+    select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::double precision[], $5::integer[], $6::text[],
+                         $7::text[])
+        as e (job_id, attempt, outcome, delay, failed, reason, error)
+), held as materialized (
+    select l.job_id, l.queue, l.kind, l.attempt, l.failures + e.failed as failures, l.worker_id, l.claimed_at,
+           l.started_at, l.cancel_requested_at is not null as cancelled, e.outcome, e.delay, e.reason, e.error
+    from holdfast.live_jobs l join ended e on e.job_id = l.job_id and e.attempt = l.attempt
+    where l.worker_id is not null
+    order by l.job_id
+    for update of l
+), gone as (
+    delete from holdfast.live_jobs l using held h where l.job_id = h.job_id and h.cancelled
+), finished as (
+    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
+                                        started_at, finished_at, error)
+    select h.job_id, h.queue, h.kind, 'cancelled', 'cancel requested; last attempt: ' || h.reason, h.attempt, h.failures, h.worker_id,
+           h.claimed_at, h.started_at, holdfast.now(), h.error
+    from held h where h.cancelled
+), moved as (
+    update holdfast.live_jobs l
+    set state = case when h.delay > 0 then 'scheduled' else 'available' end,
+        run_at = holdfast.now() + make_interval(secs => h.delay), failures = h.failures, worker_id = null,
+        claimed_at = null, started_at = null, progress = null, progress_note = null
+    from held h where l.job_id = h.job_id and not h.cancelled
+), noted as (
+    insert into holdfast.attempts (job_id, attempt, outcome, reason, error, worker_id, claimed_at, started_at, ended_at)
+    select h.job_id, h.attempt, h.outcome, h.reason, h.error, h.worker_id, h.claimed_at, h.started_at, holdfast.now()
+    from held h where not h.cancelled
+), woken as (
+    select holdfast.wake(array_agg(distinct h.queue)) from held h where h.delay <= 0 having count(*) > 0
+), staged as (
+    select holdfast.wake_stager(holdfast.now() + make_interval(secs => min(h.delay))) from held h
+    where h.delay > 0 having count(*) > 0
+)
+select h.job_id from held h, (select count(*) from woken) w, (select count(*) from staged) s;
+
+-- name: start_jobs
+-- Marks buffered attempts whose handlers have begun.  $3 is how many seconds ago each began.
+with begun as (
+    select * from unnest($1::bigint[], $2::integer[], $3::double precision[]) as b (job_id, attempt, seconds)
+)
+update holdfast.live_jobs l
+set state = 'running', started_at = greatest(l.claimed_at, holdfast.now() - make_interval(secs => b.seconds))
+from begun b
+where l.job_id = b.job_id and l.attempt = b.attempt and l.state = 'claimed'
+returning l.job_id;
+
+-- name: report_progress
+-- Writes how far an attempt is, 0 to 1, with a note.  Zero rows: the lease was lost.
+update holdfast.live_jobs l
+set progress = $3::real, progress_note = $4::text
+where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id is not null
+returning l.job_id;
+
+-- name: check_lease
+-- Locks one held attempt until the transaction ends, so that it cannot be rescued meanwhile.  Zero rows: the lease was lost.
+select l.job_id from holdfast.live_jobs l
+where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id is not null
+for update;
+
+-- name: cancel_requests
+-- The attempts of a worker that somebody wants stopped.
+select l.job_id, l.attempt from holdfast.live_jobs l
+where l.worker_id = $1::bigint and l.cancel_requested_at is not null;
+
+-- name: held_attempts
+-- Everything that a worker holds: what a released or restarted worker compares itself with.
+select l.job_id, l.attempt from holdfast.live_jobs l where l.worker_id = $1::bigint order by l.job_id;

@@ -1,0 +1,51 @@
+-- name: enqueue_jobs
+-- Puts jobs in, one array per column; answers place, id and status in the order asked.
+-- Locks nothing but the rows it makes; under a unique key it waits for whoever else is inserting that key.
+select job_id, status
+from holdfast.enqueue_jobs(
+    $1::text[], $2::text[], $3::jsonb[], $4::smallint[], $5::integer[], $6::double precision[],
+    $7::timestamptz[], $8::double precision[], $9::jsonb[], $10::text[], $11::text[], $12::text[],
+    $13::text[], $14::jsonb[], $15::bigint[], $16::text[])
+order by place;
+
+-- name: reserve_ids
+-- Takes a block of job ids for a COPY.
+select nextval('holdfast.jobs_id_seq') from generate_series(1, $1::integer);
+
+-- name: announce
+-- Wakes whoever sleeps on these queues, and the stager where the earliest due time is near.
+-- Part of a COPY's transaction: the wake-up is delivered when it commits.
+select holdfast.wake($1::text[]), holdfast.wake_stager($2::timestamptz);
+
+-- name: mark_keyed
+-- Remembers which of these queues have concurrency keys; part of a COPY's transaction.
+select holdfast.mark_keyed($1::text[], $2::text[]);
+
+-- name: cancel_jobs
+-- Cancels jobs by id.  A job that nobody holds ends at once; one that is held is asked to stop and its worker told.
+-- Locks live_jobs rows in id order.  A job without a row in the answer has ended or never was.
+with target as materialized (
+    select l.* from holdfast.live_jobs l where l.job_id = any ($1::bigint[]) order by l.job_id for update
+), gone as (
+    delete from holdfast.live_jobs l using target t where l.job_id = t.job_id and t.worker_id is null
+), ended as (
+    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at)
+    select t.job_id, t.queue, t.kind, 'cancelled', $2::text, t.attempt, t.failures, holdfast.now()
+    from target t where t.worker_id is null
+), asked as (
+    update holdfast.live_jobs l set cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
+    from target t where l.job_id = t.job_id and t.worker_id is not null
+), told as (
+    select pg_notify('holdfast', 'cancel:' || w.worker_id)
+    from (select distinct t.worker_id from target t where t.worker_id is not null) w
+)
+select t.job_id, t.worker_id is null from target t, (select count(*) from told) n order by t.job_id;
+
+-- name: job_end
+-- How a job stands for somebody who waits for it: state, then outcome, result, error, reason.
+-- No row: there is no such job.
+select coalesce(l.state, f.outcome), f.result::text, f.error, f.reason
+from holdfast.jobs j
+left join holdfast.live_jobs l on l.job_id = j.id
+left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true
+where j.id = $1::bigint;

@@ -1,0 +1,36 @@
+-- name: lead
+-- Renews the duty for its holder, or takes it where it has run out; taking it begins a new term.
+-- Zero rows: somebody else leads.
+update holdfast.leader d
+set worker_id = $2::bigint, holder = $1::text, expires_at = holdfast.now() + make_interval(secs => $3::double precision),
+    term = d.term + case when d.holder = $1::text and d.expires_at > holdfast.now() then 0 else 1 end
+where d.holder = $1::text or d.expires_at <= holdfast.now()
+returning d.term;
+
+-- name: resign
+-- Gives the duty up at once, so that another takes over without waiting.
+update holdfast.leader d set expires_at = '-infinity', holder = ''
+where d.holder = $1::text and d.term = $2::bigint
+returning d.term, pg_notify('holdfast', 'leader');
+
+-- name: stage_jobs
+-- Makes due jobs available, at most $2 at a time, and wakes whoever sleeps on their queues.
+-- Only for the leader of term $1.  Answers how many were moved.
+with due as (
+    select l.job_id from holdfast.live_jobs l
+    where l.state = 'scheduled' and l.run_at <= holdfast.now()
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    order by l.run_at, l.job_id
+    limit $2::integer
+    for update skip locked
+), moved as (
+    update holdfast.live_jobs l set state = 'available' where l.job_id = any (array(select job_id from due))
+    returning l.queue
+)
+select m.n, case when m.n > 0 then holdfast.wake(m.queues) end
+from (select count(*) as n, array_agg(distinct queue) as queues from moved) m;
+
+-- name: next_due
+-- Seconds until the next scheduled job falls due, negative when it is overdue.  Zero rows: nothing is scheduled.
+select extract(epoch from l.run_at - holdfast.now())::double precision
+from holdfast.live_jobs l where l.state = 'scheduled' order by l.run_at limit 1;

@@ -1,0 +1,25 @@
+-- name: append_logs
+-- Appends lines to the logs of held attempts, one array per column.  Lines of an attempt whose lease was lost are not
+-- written; answers the jobs whose lease still held.
+with line as (
+    select * from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::timestamptz[], $5::text[], $6::text[])
+        as n (job_id, attempt, byte_offset, at, level, line)
+), held as (
+    select l.job_id, l.attempt from holdfast.live_jobs l
+    where (l.job_id, l.attempt) in (select n.job_id, n.attempt from line n) and l.worker_id is not null
+    order by l.job_id
+    for share
+), written as (
+    insert into holdfast.job_logs (job_id, attempt, byte_offset, at, level, line)
+    select n.job_id, n.attempt, n.byte_offset, n.at, n.level, n.line
+    from line n join held h on h.job_id = n.job_id and h.attempt = n.attempt
+)
+select h.job_id from held h;
+
+-- name: read_logs
+-- Lines of a job's attempts in order, from byte $3 of attempt $2 on, or of all attempts where $2 is null.
+select g.attempt, g.byte_offset, g.at, g.level, g.line
+from holdfast.job_logs g
+where g.job_id = $1::bigint and ($2::integer is null or g.attempt = $2::integer) and g.byte_offset >= $3::bigint
+order by g.attempt, g.byte_offset
+limit $4::integer;

@@ -1,0 +1,98 @@
+-- name: register_worker
+-- Makes the row that is the lease of all jobs of a worker.
+insert into holdfast.workers (name, host, pid, version, queues, kinds, labels, slots, ttl, started_at, renewed_at, expires_at)
+values ($1::text, $2::text, $3::integer, $4::text, $5::text[], $6::text[], $7::text[], $8::integer,
+        make_interval(secs => $9::double precision), holdfast.now(), holdfast.now(),
+        holdfast.now() + make_interval(secs => $9::double precision))
+returning id;
+
+-- name: know_queues
+-- Makes sure that the queues of a worker have rows, so that they can be paused, limited and counted.
+insert into holdfast.queues (name) select distinct q from unnest($1::text[]) q order by 1
+on conflict (name) do nothing;
+
+-- name: renew_worker
+-- Prolongs the lease.  Zero rows: the worker was declared lost and holds nothing any more.
+-- Answers its state, so that a drain reaches it.
+update holdfast.workers w
+set renewed_at = holdfast.now(), expires_at = holdfast.now() + w.ttl
+where w.id = $1::bigint and w.state in ('online', 'draining')
+returning w.state;
+
+-- name: set_asleep
+-- Says whether enqueues have to notify this worker.
+update holdfast.workers w set asleep = $2::boolean
+where w.id = $1::bigint and w.asleep <> $2::boolean
+returning w.id;
+
+-- name: end_worker
+-- The worker leaves in good order; it must hold nothing.
+update holdfast.workers w set state = 'offline', asleep = false, ended_at = holdfast.now(), expires_at = holdfast.now()
+where w.id = $1::bigint and w.state in ('online', 'draining')
+returning w.id;
+
+-- name: drain_worker
+-- Asks a worker to take nothing more, finish and leave.  Zero rows: it is not online.
+with asked as (
+    update holdfast.workers w set state = 'draining' where w.id = $1::bigint and w.state in ('online', 'draining')
+    returning w.id
+)
+select a.id, pg_notify('holdfast', 'drain:' || a.id) from asked a;
+
+-- name: declare_lost
+-- Marks workers whose lease ran out.  A lease cannot run out while PostgreSQL is down: it gets a full ttl after a restart.
+-- Only for the leader of term $1.  Takes the workers' rows for update, so it waits for claims under way.
+with lapsed as (
+    select w.id from holdfast.workers w
+    where w.state in ('online', 'draining')
+      and greatest(w.expires_at, pg_postmaster_start_time() + w.ttl) < holdfast.now()
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    order by w.id
+    for update skip locked
+)
+update holdfast.workers w set state = 'lost', asleep = false, ended_at = holdfast.now()
+from lapsed where w.id = lapsed.id
+returning w.id;
+
+-- name: rescue_jobs
+-- Takes up to $2 jobs from workers that are lost or gone.  A job whose handler had begun counts a failure and fails
+-- for good at max_attempts; one that was only buffered is released unspent; one whose cancel was requested is cancelled.
+-- Only for the leader of term $1.  Locks live_jobs rows in id order, skipping those that others hold.
+with orphan as materialized (
+    select l.job_id, l.queue, l.kind, l.attempt, l.worker_id, l.claimed_at, l.started_at,
+           l.failures + case when l.state = 'running' then 1 else 0 end as failures,
+           case when l.cancel_requested_at is not null then 'cancelled'
+                when l.state = 'claimed' then 'released'
+                when l.failures + 1 >= j.max_attempts then 'failed'
+                else 'lost' end as fate,
+           'worker ' || w.id || ' (' || w.name || ') ' ||
+           case w.state when 'lost' then 'stopped renewing its lease' else 'left without giving the job back' end as reason
+    from holdfast.live_jobs l
+    join holdfast.workers w on w.id = l.worker_id and w.state in ('lost', 'offline')
+    join holdfast.jobs j on j.id = l.job_id
+    where l.worker_id is not null
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    order by l.job_id
+    limit $2::integer
+    for update of l skip locked
+), gone as (
+    delete from holdfast.live_jobs l using orphan o where l.job_id = o.job_id and o.fate in ('cancelled', 'failed')
+), finished as (
+    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
+                                        started_at, finished_at, error)
+    select o.job_id, o.queue, o.kind, o.fate, o.reason, o.attempt, o.failures, o.worker_id, o.claimed_at,
+           o.started_at, holdfast.now(), case when o.fate = 'failed' then 'attempts exhausted: ' || o.reason end
+    from orphan o where o.fate in ('cancelled', 'failed')
+), moved as (
+    update holdfast.live_jobs l
+    set state = 'available', run_at = holdfast.now(), failures = o.failures, worker_id = null, claimed_at = null,
+        started_at = null, progress = null, progress_note = null
+    from orphan o where l.job_id = o.job_id and o.fate in ('lost', 'released')
+), noted as (
+    insert into holdfast.attempts (job_id, attempt, outcome, reason, worker_id, claimed_at, started_at, ended_at)
+    select o.job_id, o.attempt, o.fate, o.reason, o.worker_id, o.claimed_at, o.started_at, holdfast.now()
+    from orphan o where o.fate in ('lost', 'released')
+), woken as (
+    select holdfast.wake(array_agg(distinct o.queue)) from orphan o where o.fate in ('lost', 'released') having count(*) > 0
+)
+select o.job_id, o.kind, o.fate from orphan o, (select count(*) from woken) n;

@@ -1,0 +1,45 @@
+"""Reads `store/sql/*.sql` and puts the configured schema in place."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+
+from holdfast.errors import SettingInvalid
+
+DEFAULT_SCHEMA = "holdfast"
+
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_QUALIFIER = re.compile(r"\bholdfast(?=\.)")
+_CHANNEL = re.compile(r"'holdfast'")
+_PARAMETER = re.compile(r"\$(\d+)")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+
+@cache
+def blocks(noun: str) -> dict[str, str]:
+    """Return the named blocks of ``sql/<noun>.sql`` in order."""
+    text = resources.files("holdfast.store").joinpath("sql", f"{noun}.sql").read_text("utf-8")
+    parts = _NAME.split(text)
+    return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def checked_schema(schema: str) -> str:
+    """Return *schema* if it may name a schema: lower case, digits and underscores, at most 63."""
+    if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
+        msg = f"schema {schema!r} is not allowed: use lower-case letters, digits and _, not pg_..."
+        raise SettingInvalid(msg)
+    return schema
+
+
+@cache
+def rendered(text: str, schema: str) -> str:
+    """Return *text* with schema and notification channel put in place."""
+    return _CHANNEL.sub(f"'{schema}'", _QUALIFIER.sub(f'"{schema}"', text))
+
+
+@cache
+def pyformat(text: str) -> str:
+    """Return *text* with ``$n`` turned into ``%(pn)s``, for DB-API cursors."""
+    return _PARAMETER.sub(r"%(p\1)s", text.replace("%", "%%"))

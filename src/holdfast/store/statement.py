@@ -1,0 +1,49 @@
+"""A query as a value: text, parameters and how to read its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+Row = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement(Generic[T]):
+    """One SQL statement, written against schema ``holdfast``, with ``$n`` parameters.
+
+    *reader* turns the rows into the answer.  An executor puts the configured schema in place.
+    """
+
+    name: str
+    text: str
+    parameters: tuple[Any, ...]
+    reader: Callable[[Sequence[Row]], T]
+
+
+def first_value(rows: Sequence[Row]) -> Any:
+    """Read the first column of the first row, or None."""
+    return rows[0][0] if rows else None
+
+
+def column(rows: Sequence[Row]) -> list[Any]:
+    """Read the first column of all rows."""
+    return [row[0] for row in rows]
+
+
+def tuples(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """Read every row as a tuple."""
+    return [tuple(row) for row in rows]
+
+
+def count(rows: Sequence[Row]) -> int:
+    """Read how many rows came back."""
+    return len(rows)
+
+
+def is_any(rows: Sequence[Row]) -> bool:
+    """Read whether any row came back."""
+    return bool(rows)

@@ -1,0 +1,95 @@
+"""Statements about workers: their lease, sleep, drain, loss and rescue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.model.worker import WorkerState
+from holdfast.store.sqlfile import blocks
+from holdfast.store.statement import Row, Statement, column, first_value, is_any
+
+_SQL = blocks("workers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWorker:
+    """A process as it registers; *ttl* is its lease in seconds."""
+
+    name: str
+    host: str
+    pid: int
+    version: str
+    queues: tuple[str, ...]
+    kinds: tuple[str, ...]
+    slots: int
+    ttl: float
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """One job taken from a dead worker, and what became of it: lost, released, failed or cancelled."""
+
+    job_id: int
+    kind: str
+    fate: str
+
+
+def register_worker(worker: NewWorker) -> Statement[int]:
+    """Make the row that is the lease of all jobs of a worker; answers its id."""
+    parameters = (
+        worker.name,
+        worker.host,
+        worker.pid,
+        worker.version,
+        list(worker.queues),
+        list(worker.kinds),
+        list(worker.labels),
+        worker.slots,
+        worker.ttl,
+    )
+    return Statement("register_worker", _SQL["register_worker"], parameters, first_value)
+
+
+def know_queues(queues: Sequence[str]) -> Statement[list[object]]:
+    """Make sure that these queues have rows."""
+    return Statement("know_queues", _SQL["know_queues"], (list(queues),), column)
+
+
+def renew_worker(worker_id: int) -> Statement[WorkerState | None]:
+    """Prolong the lease; answers the worker's state, or None where it was declared lost."""
+    return Statement("renew_worker", _SQL["renew_worker"], (worker_id,), _state)
+
+
+def _state(rows: Sequence[Row]) -> WorkerState | None:
+    return WorkerState(rows[0][0]) if rows else None
+
+
+def set_asleep(worker_id: int, asleep: bool) -> Statement[bool]:
+    """Say whether enqueues have to notify this worker."""
+    return Statement("set_asleep", _SQL["set_asleep"], (worker_id, asleep), is_any)
+
+
+def end_worker(worker_id: int) -> Statement[bool]:
+    """Let a worker leave in good order."""
+    return Statement("end_worker", _SQL["end_worker"], (worker_id,), is_any)
+
+
+def drain_worker(worker_id: int) -> Statement[bool]:
+    """Ask a worker to finish and leave; False: it is not online."""
+    return Statement("drain_worker", _SQL["drain_worker"], (worker_id,), is_any)
+
+
+def declare_lost(term: int) -> Statement[list[int]]:
+    """Mark workers whose lease ran out; answers their ids."""
+    return Statement("declare_lost", _SQL["declare_lost"], (term,), column)
+
+
+def rescue_jobs(term: int, limit: int) -> Statement[list[Rescued]]:
+    """Take jobs from workers that are lost or gone."""
+    return Statement("rescue_jobs", _SQL["rescue_jobs"], (term, limit), _rescued)
+
+
+def _rescued(rows: Sequence[Row]) -> list[Rescued]:
+    return [Rescued(*row) for row in rows]

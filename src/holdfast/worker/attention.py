@@ -1,0 +1,63 @@
+"""Keeps an eye on what the worker holds: cancels asked for, handlers begun from the buffer, a turning loop."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from holdfast.runtime.events import Events
+from holdfast.runtime.service import Service
+from holdfast.store import attempts
+from holdfast.store.database import Database
+from holdfast.worker.running import Cause, Held
+
+# A buffered job that has run this long is worth a write that shows it as running, in seconds.
+WORTH_MARKING = 1.0
+
+
+class Attention(Service):
+    """Takes a turn every second while something runs, and whenever somebody asks for a cancel."""
+
+    name = "attention"
+
+    def __init__(self, database: Database, held: Held, events: Events) -> None:
+        super().__init__(events)
+        self._database, self._held = database, held
+        self.worker_id = 0
+        self.revive: Callable[[], Awaitable[None]] | None = None
+        self._asked = False
+
+    def wake(self) -> None:
+        """Look for cancels at the next turn, at once."""
+        self._asked = True
+        super().wake()
+
+    async def turn(self) -> float:
+        """Revive a lost worker, mark what has begun, pass cancels on."""
+        if self.revive is not None:
+            await self.revive()
+            self.revive = None
+        await self._mark_started()
+        if self._asked:
+            self._asked = False
+            await self._pass_cancels_on()
+        return WORTH_MARKING
+
+    async def _mark_started(self) -> None:
+        begun = [
+            running
+            for running in tuple(self._held.running.values())
+            if not running.marked and running.seconds > WORTH_MARKING
+        ]
+        if begun:
+            await self._database.run(
+                attempts.start_jobs([(running.fence, running.seconds) for running in begun])
+            )
+            for running in begun:
+                running.marked = True
+
+    async def _pass_cancels_on(self) -> None:
+        for fence in await self._database.run(attempts.cancel_requests(self.worker_id)):
+            running = self._held.running.get(fence)
+            if running is not None and running.cause is None:
+                self.events.emit("cancel.delivered", fence=fence)
+                running.interrupt(Cause.CANCEL)

@@ -1,0 +1,62 @@
+"""The claimed jobs that no slot has taken yet: best priority first, then oldest."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections.abc import Iterable
+
+from holdfast.model.job import ClaimedJob
+
+Entry = tuple[int, int, float, ClaimedJob]
+
+
+class Buffer:
+    """A heap that slots wait on."""
+
+    def __init__(self) -> None:
+        self._heap: list[Entry] = []
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Add jobs and wake as many waiting slots."""
+        now = time.monotonic()
+        for job in jobs:
+            heapq.heappush(self._heap, (job.priority, job.id, now, job))
+        self._wake(len(self._heap))
+
+    async def take(self) -> ClaimedJob:
+        """Take the best job, waiting for one."""
+        while not self._heap:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                # A wake-up that came with the cancellation belongs to another slot.
+                if waiter.done() and not waiter.cancelled():
+                    self._wake(1)
+                elif waiter in self._waiters:
+                    self._waiters.remove(waiter)
+                raise
+        return heapq.heappop(self._heap)[3]
+
+    def give_up(self, older_than: float = 0.0) -> list[ClaimedJob]:
+        """Remove and return what has waited at least *older_than* seconds."""
+        limit = time.monotonic() - older_than
+        stale = [entry for entry in self._heap if entry[2] <= limit]
+        if stale:
+            self._heap = [entry for entry in self._heap if entry[2] > limit]
+            heapq.heapify(self._heap)
+        return [entry[3] for entry in stale]
+
+    def _wake(self, most: int) -> None:
+        while most > 0 and self._waiters:
+            waiter = self._waiters.pop()
+            if not waiter.done():
+                waiter.set_result(None)
+                most -= 1

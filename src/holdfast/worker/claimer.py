@@ -1,0 +1,194 @@
+"""Claims jobs as fast as there is room for them, and sleeps when there is nothing."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+from holdfast.model.job import ClaimedJob
+from holdfast.rules.outcome import released
+from holdfast.runtime.events import Events
+from holdfast.runtime.service import Service
+from holdfast.store import attempts, queues, workers
+from holdfast.store.attempts import Demand, Fence
+from holdfast.store.database import Database
+from holdfast.worker.buffer import Buffer
+from holdfast.worker.config import WorkerConfig
+from holdfast.worker.reporter import Reporter
+from holdfast.worker.running import Held
+from holdfast.worker.slots import Slots
+
+# The buffer holds about this many seconds of work, and nothing stays in it longer than STALE.
+AHEAD = 0.1
+STALE = 1.0
+# Looks after falling asleep, in seconds: an enqueue that saw us awake may commit a little later.
+LOOKS = (0.02, 0.1, 0.3, 1.0, 2.0)
+BUSY_BEFORE_AWAKE = 1.0
+
+
+class Claimer(Service):
+    """Keeps slots and buffer filled.
+
+    The buffer beyond the slots holds a tenth of a second of work at the present pace.  What a doubtful claim may have left behind
+    is looked up and given back.
+    """
+
+    name = "claimer"
+
+    def __init__(
+        self,
+        database: Database,
+        config: WorkerConfig,
+        kinds: tuple[str, ...],
+        slots: Slots,
+        buffer: Buffer,
+        reporter: Reporter,
+        held: Held,
+        events: Events,
+    ) -> None:
+        super().__init__(events)
+        self._database, self._config, self._kinds = database, config, kinds
+        self._slots, self._buffer, self._reporter, self._held = slots, buffer, reporter, held
+        self.worker_id = 0
+        self.draining = False
+        self._order = list(config.queues)
+        self._limited: tuple[str, ...] | None = None
+        self._doubtful = False
+        self._asleep = False
+        self._looks = 0
+        self._busy_since: float | None = None
+        self._pace = 0.0
+        self._paced_at, self._paced_done = time.monotonic(), 0
+        slots.freed = self._freed
+
+    def begin(self, worker_id: int) -> None:
+        """Claim for this worker row from now on."""
+        self.worker_id = worker_id
+        self._limited, self._asleep = None, False
+        self.wake()
+
+    def reload(self) -> None:
+        """Look at the queues' limits again before the next claim."""
+        self._limited = None
+        self.wake()
+
+    def _freed(self) -> None:
+        if len(self._buffer) <= self._room() // 2 and not self.draining:
+            self.wake()
+
+    def _room(self) -> int:
+        return min(self._config.prefetch, int(self._pace * AHEAD))
+
+    async def turn(self) -> float:
+        """Claim once; answer how long to rest."""
+        if self.draining or not self.worker_id:
+            return self._config.poll
+        if self._doubtful:
+            await self.reconcile()
+        self._measure_pace()
+        self._give_back_stale()
+        free = max(0, self._slots.count - self._slots.busy - len(self._buffer))
+        wanted = max(free, free + self._room() - len(self._buffer))
+        if wanted <= 0:
+            return STALE if len(self._buffer) else self._config.poll
+        claimed = await self._claim(free, wanted)
+        if claimed:
+            self._looks = 0
+            self._busy_since = self._busy_since or time.monotonic()
+        if len(claimed) >= wanted:
+            await self._stay_awake()
+            return 0.0
+        return await self._rest_after_short_claim(bool(claimed))
+
+    async def _claim(self, free: int, wanted: int) -> list[ClaimedJob]:
+        demand = Demand(
+            worker_id=self.worker_id, queues=tuple(self._order), kinds=self._kinds, limit=wanted, free=free
+        )
+        # Queues take turns at the front, so that a full one does not starve the others.
+        self._order.append(self._order.pop(0))
+        self._doubtful = True
+        claimed = await self._database.run(attempts.claim_jobs(demand))
+        self._keep(claimed)
+        for queue in await self._limited_queues():
+            # A buffered job would use up a limit without running: only free slots take from here.
+            if len(claimed) < free:
+                claimed += await self._claim_limited(replace(demand, free=free - len(claimed)), queue)
+        self._doubtful = False
+        if claimed:
+            self.events.emit("jobs.claimed", count=len(claimed))
+        return claimed
+
+    async def _claim_limited(self, demand: Demand, queue: str) -> list[ClaimedJob]:
+        async with self._database.transaction() as connection:
+            await self._database.run(attempts.lock_limits(queue), connection)
+            claimed = await self._database.run(attempts.claim_limited(demand, queue), connection)
+        self._keep(claimed)
+        return claimed
+
+    def _keep(self, claimed: list[ClaimedJob]) -> None:
+        self._held.take(claimed)
+        self._buffer.put(claimed)
+
+    async def _limited_queues(self) -> tuple[str, ...]:
+        if self._limited is None:
+            found = await self._database.run(queues.queue_limits(self._config.queues))
+            self._limited = tuple(queue.name for queue in found if queue.limited and not queue.paused)
+        return self._limited
+
+    async def reconcile(self) -> None:
+        """Give back what the database says we hold and we do not know of: the answer of a claim was lost."""
+        if not self.worker_id:
+            return
+        stray = [
+            fence
+            for fence in await self._database.run(attempts.held_attempts(self.worker_id))
+            if fence not in self._held.fences
+        ]
+        if stray:
+            self._held.fences.update(stray)
+            self._reporter.put_back(stray, released("the answer of the claim was lost"))
+        self._doubtful = False
+
+    async def _rest_after_short_claim(self, any_claimed: bool) -> float:
+        if not self._config.listens:
+            return self._jittered_poll()
+        if not self._asleep:
+            await self._database.run(workers.set_asleep(self.worker_id, True))
+            self._asleep, self._looks = True, 0
+            return 0.0
+        self._busy_since = None
+        if any_claimed or self._looks < len(LOOKS):
+            rest = LOOKS[min(self._looks, len(LOOKS) - 1)]
+            self._looks += 1
+            return rest
+        return self._jittered_poll()
+
+    async def _stay_awake(self) -> None:
+        """Stop being notified once there has been work without a pause: we look anyway."""
+        busy = self._busy_since is not None and time.monotonic() - self._busy_since > BUSY_BEFORE_AWAKE
+        if busy and self._asleep:
+            await self._database.run(workers.set_asleep(self.worker_id, False))
+            self._asleep = False
+
+    def _jittered_poll(self) -> float:
+        # Each poll looks at the limits anew: without LISTEN nobody tells us of a change.
+        self._limited = None
+        return self._config.poll * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
+
+    def _measure_pace(self) -> None:
+        now = time.monotonic()
+        passed = now - self._paced_at
+        if passed >= 0.05:
+            pace = (self._slots.done - self._paced_done) / passed
+            self._pace = pace if pace < self._pace else (self._pace + pace) / 2
+            self._paced_at, self._paced_done = now, self._slots.done
+
+    def _give_back_stale(self) -> None:
+        self.give_back(STALE, "it waited too long in a worker's buffer")
+
+    def give_back(self, older_than: float, reason: str) -> None:
+        """Give buffered jobs back unspent."""
+        stale = self._buffer.give_up(older_than)
+        if stale:
+            self._reporter.put_back([Fence(job.id, job.attempt) for job in stale], released(reason))

@@ -1,0 +1,130 @@
+"""Keeps log lines and progress of running attempts, and writes them behind the handlers' backs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from contextvars import ContextVar
+from datetime import UTC, datetime
+
+from holdfast.errors import HoldfastError
+from holdfast.rules.outcome import storable
+from holdfast.runtime.events import Events
+from holdfast.runtime.service import Service
+from holdfast.store import attempts, logs
+from holdfast.store.attempts import Fence
+from holdfast.store.database import Database
+from holdfast.store.logs import LogLine
+from holdfast.worker.running import Cause, Held
+
+WRITE_EVERY = 0.5
+MAX_LOG_BYTES = 1024 * 1024
+IDLE = 3600.0
+
+# The attempt whose handler is running in this context, for the logging handler below.
+current_attempt: ContextVar[Fence | None] = ContextVar("holdfast_attempt", default=None)
+
+
+class Journal(Service):
+    """Collects from any thread; writes every half second and before an attempt's end is reported."""
+
+    name = "journal"
+
+    def __init__(self, database: Database, held: Held, events: Events) -> None:
+        super().__init__(events)
+        self._database, self._held = database, held
+        self._lock = threading.Lock()
+        self._lines: dict[Fence, list[LogLine]] = {}
+        self._sizes: dict[Fence, int] = {}
+        self._progress: dict[Fence, tuple[float, str | None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def start(self) -> None:
+        """Begin to write."""
+        self._loop = asyncio.get_running_loop()
+        await super().start()
+
+    def log(self, fence: Fence, level: int, text: str) -> None:
+        """Keep one line of an attempt's log; past 1 MiB the log is cut with a clear marker."""
+        line = storable(text)
+        with self._lock:
+            offset = self._sizes.get(fence, 0)
+            if offset > MAX_LOG_BYTES:
+                return
+            size = len(line.encode()) + 1
+            if offset + size > MAX_LOG_BYTES:
+                line, size = f"… log cut here: it may have {MAX_LOG_BYTES:,} bytes …", MAX_LOG_BYTES + 1
+            self._sizes[fence] = offset + size
+            kept = LogLine(fence, offset, datetime.now(UTC), logging.getLevelName(level).lower(), line)
+            self._lines.setdefault(fence, []).append(kept)
+        self._schedule()
+
+    def progress(self, fence: Fence, fraction: float, note: str | None) -> None:
+        """Keep the newest progress of an attempt."""
+        with self._lock:
+            self._progress[fence] = (min(1.0, max(0.0, fraction)), None if note is None else storable(note))
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._loop is not None and not self._woken.is_set():
+            self._loop.call_soon_threadsafe(self.wake)
+
+    async def turn(self) -> float:
+        """Write everything that has come in since the last turn."""
+        with self._lock:
+            lines, self._lines = self._lines, {}
+            progress, self._progress = self._progress, {}
+        await self._write_lines([line for one in lines.values() for line in one])
+        for fence, (fraction, note) in progress.items():
+            if not await self._database.run(attempts.report_progress(fence, fraction, note)):
+                self._lost(fence)
+        if not lines and not progress:
+            return IDLE
+        # Whatever comes in meanwhile waits for the next half second, so that a chatty handler costs two writes a second.
+        await asyncio.sleep(WRITE_EVERY)
+        return 0.0
+
+    def settle(self, fences: Sequence[Fence]) -> asyncio.Future[None] | None:
+        """Write the last lines of attempts that are about to be reported; None where there are none."""
+        if not self._sizes and not self._progress:
+            return None
+        with self._lock:
+            lines = [line for fence in fences for line in self._lines.pop(fence, ())]
+            for fence in fences:
+                self._sizes.pop(fence, None)
+                self._progress.pop(fence, None)
+        return asyncio.ensure_future(self._write_last(lines)) if lines else None
+
+    async def _write_last(self, lines: list[LogLine]) -> None:
+        try:
+            await self._write_lines(lines)
+        except HoldfastError as error:
+            # The outcome matters more than its log: say what was lost and go on.
+            self.events.emit("log.lost", error=error, lines=len(lines))
+
+    async def _write_lines(self, lines: list[LogLine]) -> None:
+        if lines:
+            written = set(await self._database.run(logs.append_logs(lines)))
+            for fence in {line.fence for line in lines if line.fence.job_id not in written}:
+                self._lost(fence)
+
+    def _lost(self, fence: Fence) -> None:
+        running = self._held.running.get(fence)
+        if running is not None and not running.settled:
+            running.interrupt(Cause.LOST)
+
+
+class JournalHandler(logging.Handler):
+    """Puts records of the standard logging module that a handler causes into its attempt's log."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(level=logging.INFO)
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the record if a handler's context caused it."""
+        fence = current_attempt.get()
+        if fence is not None:
+            self._journal.log(fence, record.levelno, self.format(record))

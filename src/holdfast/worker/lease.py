@@ -1,0 +1,112 @@
+"""Renews the worker's lease from a thread and a connection of its own.
+
+A handler that blocks the event loop or hogs the interpreter must not cost a lease; a process whose
+loop has not turned for longer than its jobs may take must not keep one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from holdfast.model.worker import WorkerState
+from holdfast.runtime.events import Events
+from holdfast.store import workers
+from holdfast.store.database import DatabaseConfig
+from holdfast.store.foreign import run_on_psycopg
+
+RETRY = 1.0
+PULSE = 1.0
+
+
+class Lease:
+    """The right of this worker to hold jobs, kept alive by a thread.
+
+    *changed* is called from that thread with the state found at each renewal; None means that the
+    worker was declared lost.  *patience* answers how many seconds the loop may stand still.
+    """
+
+    def __init__(
+        self, config: DatabaseConfig, events: Events, *, every: float, patience: Callable[[], float]
+    ) -> None:
+        self._config, self._events = config, events
+        self._every, self._patience = every, patience
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._connection: psycopg.Connection[object] | None = None
+        self._last_turn = time.monotonic()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.renewals = 0
+
+    def start(self, worker_id: int, changed: Callable[[WorkerState | None], None]) -> None:
+        """Begin to renew the lease of *worker_id*; call it on the loop that is to be watched."""
+        self._loop = asyncio.get_running_loop()
+        self._pulse()
+        self._ended = threading.Event()
+        arguments = (worker_id, changed, self._ended)
+        self._thread = threading.Thread(target=self._run, args=arguments, name="holdfast lease", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop renewing; the thread ends by itself."""
+        self._ended.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _pulse(self) -> None:
+        """Note that the loop turns."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._last_turn = time.monotonic()
+        assert self._loop is not None  # noqa: S101 - set by start
+        self._timer = self._loop.call_later(PULSE, self._pulse)
+
+    def _run(
+        self, worker_id: int, changed: Callable[[WorkerState | None], None], ended: threading.Event
+    ) -> None:
+        rest = self._every
+        while not ended.wait(rest):
+            stood_still = time.monotonic() - self._last_turn
+            if stood_still > self._patience():
+                self._events.emit("lease.abandoned", worker_id=worker_id, seconds=stood_still)
+                rest = RETRY
+                continue
+            try:
+                state = run_on_psycopg(self._connect(), workers.renew_worker(worker_id), self._config.schema)
+            except (psycopg.Error, OSError) as error:
+                self._events.emit("lease.delayed", worker_id=worker_id, error=error)
+                self._disconnect()
+                rest = min(RETRY, self._every)
+                continue
+            self.renewals += 1
+            rest = self._every
+            changed(state)
+            if state is None:
+                break
+        self._disconnect()
+
+    def _connect(self) -> psycopg.Connection[object]:
+        if self._connection is None:
+            self._connection = psycopg.connect(
+                self._config.dsn,
+                autocommit=True,
+                connect_timeout=5,
+                prepare_threshold=None,
+                application_name=f"{self._config.application_name} lease",
+                # A renewal that hangs is worth less than a new connection.
+                tcp_user_timeout=int(max(2.0, self._every) * 1000),
+                keepalives_idle=5,
+                keepalives_interval=2,
+                keepalives_count=3,
+            )
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,130 @@
+"""Writes what attempts came to: in batches, fenced, and until the database has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from holdfast.errors import DatabaseRefused, DatabaseUnavailable, InputInvalid
+from holdfast.model.outcome import Fail, PutBack, Transition
+from holdfast.rules.outcome import storable
+from holdfast.runtime.events import Events
+from holdfast.store import attempts
+from holdfast.store.attempts import Ended, Fence, Returned
+from holdfast.store.database import Database
+from holdfast.store.statement import Statement
+from holdfast.worker.running import Held, Running
+
+MOST_IN_FLIGHT = 2
+LARGEST_BATCH = 1000
+LONGEST_PAUSE = 5.0
+
+One = TypeVar("One", Ended, Returned)
+
+
+class Reporter:
+    """Collects decisions and writes them as soon as a connection is free.
+
+    At most two batches are unacknowledged; while they are under way, the next one grows.  A batch
+    that the database cannot take now is tried again until it can: only a lost lease ends that.
+    """
+
+    def __init__(self, database: Database, held: Held, events: Events) -> None:
+        self._database, self._held, self._events = database, held, events
+        self._ended: list[Ended] = []
+        self._returned: list[Returned] = []
+        self._flights: set[asyncio.Task[None]] = set()
+        self.before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None] | None = None
+
+    def report(self, running: Running, decision: Transition) -> None:
+        """Take over one decision; the attempt counts as held until it is written."""
+        if isinstance(decision, PutBack):
+            self._returned.append(Returned(running.fence, decision))
+        else:
+            self._ended.append(Ended(running.fence, decision, running.seconds))
+        self._take_off()
+
+    def put_back(self, fences: Sequence[Fence], decision: PutBack) -> None:
+        """Give attempts back whose handlers never began."""
+        self._returned.extend(Returned(fence, decision) for fence in fences)
+        self._take_off()
+
+    @property
+    def pending(self) -> int:
+        """How many decisions are not acknowledged yet, without those in flight."""
+        return len(self._ended) + len(self._returned)
+
+    async def flush(self) -> None:
+        """Wait until everything reported so far is acknowledged."""
+        while self._flights or self.pending:
+            self._take_off()
+            await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
+
+    async def stop(self) -> None:
+        """Give up what is in flight."""
+        for flight in self._flights:
+            flight.cancel()
+        await asyncio.gather(*self._flights, return_exceptions=True)
+
+    def _take_off(self) -> None:
+        if not self.pending or len(self._flights) >= MOST_IN_FLIGHT:
+            return
+        flight = asyncio.create_task(self._fly(), name="holdfast report")
+        self._flights.add(flight)
+        flight.add_done_callback(self._landed)
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        self._take_off()
+
+    async def _fly(self) -> None:
+        ended, self._ended = self._ended[:LARGEST_BATCH], self._ended[LARGEST_BATCH:]
+        returned, self._returned = self._returned[:LARGEST_BATCH], self._returned[LARGEST_BATCH:]
+        if self.before_flush is not None:
+            written = self.before_flush([one.fence for one in (*ended, *returned)])
+            if written is not None:
+                await written
+        if ended:
+            await self._write(attempts.finish_jobs, ended)
+        if returned:
+            await self._write(attempts.put_back_jobs, returned)
+
+    async def _write(self, make: Callable[[Sequence[One]], Statement[list[int]]], batch: list[One]) -> None:
+        pause = 0.05
+        while True:
+            try:
+                accepted = await self._database.run(make(batch))
+            except (DatabaseUnavailable, DatabaseRefused) as error:
+                self._events.emit("report.delayed", error=error, attempts=len(batch), retry_in=pause)
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+                # Whoever was declared lost meanwhile has been dropped from what is held.
+                batch = [one for one in batch if one.fence in self._held.fences]
+                if not batch:
+                    return
+            except InputInvalid as error:
+                await self._write_singly(make, batch, error)
+                return
+            else:
+                self._settle(batch, set(accepted))
+                return
+
+    async def _write_singly(
+        self, make: Callable[[Sequence[One]], Statement[list[int]]], batch: list[One], error: InputInvalid
+    ) -> None:
+        """Separate what the database refuses from the rest of its batch, and fail only that."""
+        if len(batch) > 1:
+            for one in batch:
+                await self._write(make, [one])
+            return
+        text = storable(f"the outcome could not be stored: {error}")
+        failed = [Ended(batch[0].fence, Fail(error=text, reason=text))]
+        await self._write(attempts.finish_jobs, failed)
+
+    def _settle(self, batch: Sequence[Ended] | Sequence[Returned], accepted: set[int]) -> None:
+        self._held.drop([one.fence for one in batch])
+        stale = [one.fence for one in batch if one.fence.job_id not in accepted]
+        if stale:
+            self._events.emit("attempts.stale", fences=stale)
+        self._events.emit("attempts.reported", batch=batch, accepted=len(accepted))

@@ -1,0 +1,89 @@
+"""One attempt while this worker holds it, and the set of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from holdfast.app.job import Job
+from holdfast.model.job import ClaimedJob
+from holdfast.store.attempts import Fence
+
+
+class Cause(StrEnum):
+    """Why a handler is being stopped from outside."""
+
+    CANCEL = "cancel"
+    LOST = "lost"
+    RELEASE = "release"
+
+
+class TimedOut(Exception):
+    """The handler ran longer than its job's timeout."""
+
+
+class Running:
+    """An attempt whose handler has begun.
+
+    *stop* ends the handler: it cancels the coroutine or kills the process; a thread can only be told.
+    """
+
+    __slots__ = ("began", "cause", "claimed", "fence", "job", "marked", "port", "settled", "stop")
+
+    def __init__(self, claimed: ClaimedJob) -> None:
+        self.claimed = claimed
+        self.fence = Fence(claimed.id, claimed.attempt)
+        self.began = time.monotonic()
+        self.marked = claimed.started
+        self.cause: Cause | None = None
+        self.settled = False
+        self.job: Job | None = None
+        self.port: Any = None
+        self.stop: Callable[[], object] | None = None
+
+    def interrupt(self, cause: Cause) -> None:
+        """Ask the handler to end; the first cause counts, but a lost lease overrides it."""
+        if self.cause is None or cause is Cause.LOST:
+            self.cause = cause
+        if self.job is not None:
+            self.job.cancelled = True
+            self.job.lost = self.job.lost or cause is Cause.LOST
+        if self.stop is not None:
+            self.stop()
+
+    @property
+    def seconds(self) -> float:
+        """How long the handler has run."""
+        return time.monotonic() - self.began
+
+
+class Held:
+    """Everything this worker holds, from the claim until the report is acknowledged.
+
+    The database is the truth; this is what it is compared with after a doubtful answer.
+    """
+
+    def __init__(self) -> None:
+        self.fences: set[Fence] = set()
+        self.running: dict[Fence, Running] = {}
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def take(self, claimed: list[ClaimedJob]) -> None:
+        """Remember freshly claimed jobs."""
+        if claimed:
+            self.fences.update(Fence(job.id, job.attempt) for job in claimed)
+            self._empty.clear()
+
+    def drop(self, fences: list[Fence]) -> None:
+        """Forget attempts whose end is recorded or whose lease is lost."""
+        self.fences.difference_update(fences)
+        if not self.fences:
+            self._empty.set()
+
+    async def wait_empty(self) -> None:
+        """Wait until nothing is held."""
+        await self._empty.wait()

@@ -1,0 +1,182 @@
+"""The worker: puts its parts together, and starts, drains and stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Callable
+
+from holdfast import __version__
+from holdfast.app.registry import App
+from holdfast.model.worker import WorkerState
+from holdfast.runtime.events import Events
+from holdfast.store import workers
+from holdfast.store.database import Database
+from holdfast.store.workers import NewWorker
+from holdfast.worker.attention import Attention
+from holdfast.worker.buffer import Buffer
+from holdfast.worker.claimer import Claimer
+from holdfast.worker.config import WorkerConfig
+from holdfast.worker.executors import Executors
+from holdfast.worker.journal import Journal, JournalHandler
+from holdfast.worker.lease import Lease
+from holdfast.worker.perform import Performer
+from holdfast.worker.processes import ProcessPool
+from holdfast.worker.reporter import Reporter
+from holdfast.worker.running import Cause, Held
+from holdfast.worker.slots import Slots
+
+
+class Worker:
+    """One process worker.
+
+    ``start`` registers it and begins to claim; ``stop`` hands back what cannot finish within the grace.
+    The database must be open and is not closed here.
+    """
+
+    def __init__(self, app: App, database: Database, config: WorkerConfig, events: Events) -> None:
+        self.config, self.events, self.held = config, events, Held()
+        self._app, self._database = app, database
+        self._buffer = Buffer()
+        self.reporter = Reporter(database, self.held, events)
+        self.journal = Journal(database, self.held, events)
+        self.reporter.before_flush = self.journal.settle
+        self._executors = Executors(database, self.journal, config.slots, ProcessPool())
+        performer = Performer(app, self._executors)
+        self.slots = Slots(config.slots, self._buffer, performer, self.reporter, self.held, events)
+        self.claimer = Claimer(
+            database, config, tuple(app.handlers), self.slots, self._buffer, self.reporter, self.held, events
+        )
+        self.attention = Attention(database, self.held, events)
+        self.lease = Lease(config.database, events, every=config.renew_every, patience=self._patience)
+        self._log_handler = JournalHandler(self.journal)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.worker_id = 0
+        self.drained = asyncio.Event()
+        self.on_drain: Callable[[], None] = lambda: None
+
+    async def start(self) -> None:
+        """Register and begin to claim."""
+        self._loop = asyncio.get_running_loop()
+        logging.getLogger().addHandler(self._log_handler)
+        logging.getLogger("holdfast.job").setLevel(logging.INFO)
+        await self._register()
+        for service in (self.journal, self.attention, self.slots, self.claimer):
+            await service.start()
+
+    async def stop(self, grace: float | None = None) -> bool:
+        """Take nothing new, wait up to *grace* seconds, hand the rest back; True if all jobs finished."""
+        finished = await self._drain(self.config.grace if grace is None else grace)
+        await self.claimer.stop()
+        await self._hand_back()
+        for service in (self.attention, self.slots, self.journal):
+            await service.stop()
+        await self.reporter.stop()
+        await self._executors.stop()
+        self.lease.stop()
+        logging.getLogger().removeHandler(self._log_handler)
+        if self.worker_id:
+            await self._database.run(workers.end_worker(self.worker_id))
+        self.events.emit("worker.stopped", worker_id=self.worker_id, finished=finished)
+        return finished
+
+    def notified(self, topic: str, rest: str) -> None:
+        """React to a notification; see `store.listen`."""
+        match topic:
+            case "jobs":
+                if rest == "*" or not self.config_queues.isdisjoint(rest.split(",")):
+                    self.claimer.wake()
+            case "queues" | "reconnected":
+                self.claimer.reload()
+                self.attention.wake()
+            case "cancel" if rest == str(self.worker_id):
+                self.attention.wake()
+            case "drain" if rest == str(self.worker_id):
+                self._begin_drain()
+
+    @property
+    def config_queues(self) -> frozenset[str]:
+        """The queues this worker works on."""
+        return frozenset(self.config.queues)
+
+    async def _register(self) -> None:
+        host = socket.gethostname()
+        name = self.config.name or f"{host}:{os.getpid()}:{secrets.token_hex(3)}"
+        new = NewWorker(
+            name=name,
+            host=host,
+            pid=os.getpid(),
+            version=__version__,
+            queues=self.config.queues,
+            kinds=tuple(self._app.handlers),
+            slots=self.config.slots,
+            ttl=self.config.ttl,
+            labels=self.config.labels,
+        )
+        await self._database.run(workers.know_queues(self.config.queues))
+        self.worker_id = await self._database.run(workers.register_worker(new))
+        self.lease.start(self.worker_id, self._renewed)
+        self.attention.worker_id = self.worker_id
+        self.claimer.begin(self.worker_id)
+        self.events.emit("worker.registered", worker_id=self.worker_id, name=name)
+
+    def _patience(self) -> float:
+        """Return how long the loop may stand still: as long as its longest job may take, and a ttl."""
+        timeouts = [running.claimed.timeout for running in tuple(self.held.running.values())]
+        return max(timeouts, default=0.0) + self.config.ttl
+
+    def _renewed(self, state: WorkerState | None) -> None:
+        """Called from the lease's thread after every renewal."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._after_renewal, state)
+
+    def _after_renewal(self, state: WorkerState | None) -> None:
+        self.events.emit("lease.renewed", worker_id=self.worker_id, state=state)
+        if state is WorkerState.DRAINING:
+            self._begin_drain()
+        if state is None and self.worker_id:
+            self._lose()
+        self.attention.wake()
+
+    def _lose(self) -> None:
+        """Stop every stale handler, forget everything and begin anew as another worker."""
+        self.events.emit("lease.lost", worker_id=self.worker_id, held=len(self.held.fences))
+        self.worker_id = self.claimer.worker_id = 0
+        self.lease.stop()
+        self._buffer.give_up()
+        for running in tuple(self.held.running.values()):
+            running.interrupt(Cause.LOST)
+        self.held.drop(list(self.held.fences))
+        if not self.claimer.draining:
+            self.attention.revive = self._register
+            self.attention.wake()
+
+    def _begin_drain(self) -> None:
+        if not self.claimer.draining:
+            self.claimer.draining = True
+            self.events.emit("worker.draining", worker_id=self.worker_id)
+            self.on_drain()
+
+    async def _drain(self, grace: float) -> bool:
+        self.claimer.draining = True
+        self.claimer.give_back(0.0, "the worker is stopping")
+        try:
+            async with asyncio.timeout(grace):
+                await self.held.wait_empty()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _hand_back(self) -> None:
+        for running in tuple(self.held.running.values()):
+            running.interrupt(Cause.RELEASE)
+        await self.claimer.reconcile()
+        try:
+            async with asyncio.timeout(max(5.0, self.config.renew_every)):
+                await self.held.wait_empty()
+        except TimeoutError:
+            self.events.emit("worker.left_behind", worker_id=self.worker_id, held=len(self.held.fences))
