@@ -17,6 +17,7 @@ HoldfastError
 ├── JobFailed                    the awaited job ended as failed
 ├── JobCancelled                 the awaited job ended as cancelled
 ├── WaitTimeout                  the awaited job did not end in time
+├── DependencyMissing            an optional package is not installed
 ├── Poison                       raised by a handler: this job can never succeed
 ├── DatabaseUnavailable          PostgreSQL cannot be reached
 ├── DatabaseRefused              PostgreSQL refused a statement for a reason of its own
@@ -174,6 +175,14 @@ class WaitTimeout(HoldfastError):
     def __init__(self, job_id: int, seconds: float) -> None:
         super().__init__(f"job {job_id} has not ended within {seconds:g} s; it goes on")
         self.job_id, self.seconds = job_id, seconds
+
+
+class DependencyMissing(HoldfastError):
+    """An optional package is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed: pip install 'holdfast[{extra}]'")
+        self.what, self.extra = what, extra
 
 
 class Poison(HoldfastError):

@@ -18,6 +18,9 @@ NAMES_THAT_SAY_NOTHING = frozenset({"utils", "util", "core", "common", "base", "
 DOORS = {
     "holdfast/runtime/service.py::Service._run": "the door around a service turn: logged, counted, retried",
     "holdfast/store/database.py::Database.transaction": "rolls back and raises the same error again",
+    "holdfast/store/listen.py::Notifications.turn": "drops the connection and raises the same error again",
+    "holdfast/worker/perform.py::Performer.perform": "the door around a handler: what it raises is decided",
+    "holdfast/worker/transaction.py::LoopTransaction.__aexit__": "rolls back and raises the same error again",
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -30,7 +30,7 @@ class Executor(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The defaults of a kind; every one can be given anew at enqueue, but *retry* functions and *executor*."""
+    """The defaults of a kind; an enqueue may give its own, but no other *executor*."""
 
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY

@@ -100,7 +100,7 @@ def seconds_from(option: str, value: timedelta | float, *, least: float = 0.0) -
 
 
 def checked_text(option: str, value: object, *, most: int = 500) -> str:
-    """Return *value* if it is a string that PostgreSQL can keep, not empty and at most *most* characters long."""
+    """Return *value* if it is a string for PostgreSQL: not empty, at most *most* characters."""
     if not isinstance(value, str) or not value:
         raise OptionInvalid(option, value, "give a string that is not empty")
     if len(value) > most:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any, ParamSpec, TypeVar, overload
 
 from holdfast.app.handler import Executor, Handler, JobRequest, Policy
 from holdfast.app.job import Job
 from holdfast.app.options import seconds_from
 from holdfast.errors import InputInvalid, OptionInvalid, UnknownKind
-from holdfast.model.schedule import Schedule
+from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT
+from holdfast.model.schedule import DEFAULT_MAX_MISSED, MissedTicks, Overlap, Schedule
 from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff
+from holdfast.rules.ticks import check_schedule
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Choice = TypeVar("Choice", bound=StrEnum)
 
 Call = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Job, Call], Awaitable[Any]]
@@ -29,45 +33,48 @@ class App:
         self.schedules: dict[str, Schedule] = {}
 
     @overload
-    def job(self, function: Callable[P, R], /) -> Handler[P, R]: ...
+    def job(self, function: Callable[P, R]) -> Handler[P, R]: ...
 
     @overload
     def job(
         self,
         *,
         kind: str | None = None,
-        queue: str = ...,
-        priority: int = ...,
-        max_attempts: int = ...,
-        timeout: timedelta | float = ...,
-        retry: Backoff = ...,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = DEFAULT_PRIORITY,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        timeout: timedelta | float = DEFAULT_TIMEOUT,
+        retry: Backoff = DEFAULT_BACKOFF,
         executor: str | None = None,
     ) -> Callable[[Callable[P, R]], Handler[P, R]]: ...
 
     def job(
         self,
         function: Callable[..., Any] | None = None,
-        /,
         *,
         kind: str | None = None,
-        timeout: timedelta | float = Policy().timeout,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = DEFAULT_PRIORITY,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        timeout: timedelta | float = DEFAULT_TIMEOUT,
         retry: Backoff = DEFAULT_BACKOFF,
         executor: str | None = None,
-        **policy: Any,
     ) -> Any:
         """Register a handler; *kind* is the function's name where it is not given.
 
         *timeout* is a timedelta or seconds; *executor* is ``loop``, ``thread`` or ``process``.
         """
+        policy = Policy(
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout=timedelta(seconds=seconds_from("timeout", timeout, least=0.001)),
+            retry=retry,
+            executor=_executor(executor),
+        )
 
         def register(wrapped: Callable[..., Any]) -> Handler[Any, Any]:
-            chosen = Policy(
-                timeout=timedelta(seconds=seconds_from("timeout", timeout, least=0.001)),
-                retry=retry,
-                executor=_executor(executor),
-                **policy,
-            )
-            return self.add(Handler(wrapped, kind or wrapped.__name__, chosen))
+            return self.add(Handler(wrapped, kind or wrapped.__name__, policy))
 
         return register if function is None else register(function)
 
@@ -98,13 +105,42 @@ class App:
         self.middlewares.append(function)
         return function
 
-    def schedule(self, name: str, request: JobRequest, **rule: Any) -> Schedule:
-        """Register a schedule that enqueues *request* at every tick; see `Schedule` for the rule's parts."""
+    def schedule(
+        self,
+        name: str,
+        request: JobRequest,
+        *,
+        cron: str | None = None,
+        every: timedelta | None = None,
+        timezone: str = "UTC",
+        missed: str = MissedTicks.ONCE,
+        max_missed: int = DEFAULT_MAX_MISSED,
+        overlap: str = Overlap.ALLOW,
+    ) -> Schedule:
+        """Register a schedule that enqueues *request* at every tick, by its kind's policy.
+
+        Give *cron* (five fields, read in *timezone*) or *every*.  *missed* (skip, once, all) says what
+        becomes of ticks that nobody fired in time, of which *all* makes up for at most *max_missed*;
+        *overlap* (allow, skip) what becomes of a tick while the former one's job still lives.
+        Raises `ScheduleInvalid`.
+        """
         if name in self.schedules:
             msg = f"schedule {name!r} is registered already: give one of the two another name"
             raise InputInvalid(msg)
-        defaults = {"queue": request.policy.queue, "priority": request.policy.priority}
-        made = Schedule(name=name, kind=request.kind, args=request.args, **(defaults | rule))
+        made = Schedule(
+            name=name,
+            kind=request.kind,
+            args=request.args,
+            queue=request.policy.queue,
+            priority=request.policy.priority,
+            cron=cron,
+            every=every,
+            timezone=timezone,
+            missed=_choice(MissedTicks, "missed", missed),
+            max_missed=max_missed,
+            overlap=_choice(Overlap, "overlap", overlap),
+        )
+        check_schedule(made)
         self.schedules[name] = made
         return made
 
@@ -114,9 +150,12 @@ class App:
 
 
 def _executor(name: str | None) -> Executor | None:
-    if name is None:
-        return None
+    return None if name is None else _choice(Executor, "executor", name)
+
+
+def _choice(choices: type[Choice], option: str, value: str) -> Choice:
     try:
-        return Executor(name)
+        return choices(value)
     except ValueError:
-        raise OptionInvalid("executor", name, "use loop, thread or process") from None
+        names = ", ".join(choice.value for choice in choices)
+        raise OptionInvalid(option, value, f"use one of {names}") from None

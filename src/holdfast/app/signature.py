@@ -39,7 +39,9 @@ class Signature:
 
     def _field(self, parameter: inspect.Parameter, hints: dict[str, Any]) -> tuple[Any, ...]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            msg = f"handler of {self.kind!r} has parameter {parameter}: name every parameter, so that jobs can be checked"
+            msg = (
+                f"handler of {self.kind!r} takes {parameter}: name each parameter, so that it can be checked"
+            )
             raise InputInvalid(msg)
         hint = hints.get(parameter.name, Any)
         if parameter.default is parameter.empty:

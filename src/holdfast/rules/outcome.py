@@ -63,7 +63,7 @@ def snoozed(delay: timedelta | float, reason: str) -> PutBack:
 
 
 def storable(text: str) -> str:
-    """Return *text* as PostgreSQL can keep it: no NUL, no half surrogates, not endless (the end says most)."""
+    """Return *text* as PostgreSQL can keep it: no NUL, no half surrogates, its middle cut when endless."""
     clean = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
     if len(clean) <= MAX_ERROR_CHARACTERS:
         return clean

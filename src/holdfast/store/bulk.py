@@ -49,7 +49,7 @@ async def copy_jobs(connection: Connection, schema: str, jobs: Sequence[NewJob])
     queues = sorted({job.queue for job in jobs})
     keyed = {(job.queue, job.concurrency_key) for job in jobs if job.concurrency_key is not None}
     if keyed:
-        marks = {queue: key for queue, key in keyed}
+        marks = dict(keyed)
         await run_on(connection, statements.mark_keyed(list(marks), list(marks.values())), schema)
     later = min((due for due in dues if due > now), default=None)
     await run_on(connection, statements.announce(queues, later), schema)

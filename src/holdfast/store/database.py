@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import asyncpg
 
@@ -118,7 +118,7 @@ class Database:
     async def connect(self) -> Connection:
         """Return a connection of its own, outside the pool."""
         async with own_errors(self.schema):
-            return await asyncpg.connect(**self.config.connect_options())
+            return cast(Connection, await asyncpg.connect(**self.config.connect_options()))
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -129,7 +129,8 @@ class Database:
         async with own_errors(self.schema):
             lent = await self._pool.acquire()
         try:
-            yield lent
+            # The proxy that the pool lends has every method of a connection.
+            yield cast(Connection, lent)
         finally:
             await self._pool.release(lent) if self._pool is not None else lent.terminate()
 

@@ -64,22 +64,22 @@ async def migrate(database: Database) -> list[Migration]:
 
     Safe to start twice at once: whoever comes second waits on an advisory lock and finds nothing to do.
     """
-    applied = []
     async with database.transaction() as connection:
         await _begin(connection, database.schema)
         found = await version(connection, database.schema) or 0
         if found > newest():
             raise SchemaTooNew(database.schema, found=found, known=newest())
-    for step in migrations():
-        if step.number > found and await _apply(database, step):
-            applied.append(step)
-    return applied
+    missing = [step for step in migrations() if step.number > found]
+    return [step for step in missing if await _apply(database, step)]
 
 
 async def _apply(database: Database, step: Migration) -> bool:
     async with database.transaction() as connection:
         await _begin(connection, database.schema)
-        insert = "insert into holdfast.schema_versions (version, title) values ($1, $2) on conflict do nothing returning 1"
+        insert = (
+            "insert into holdfast.schema_versions (version, title) values ($1, $2) "
+            "on conflict do nothing returning 1"
+        )
         if not await connection.fetchval(rendered(insert, database.schema), step.number, step.title):
             return False
         await connection.execute(rendered(step.text, database.schema), timeout=None)
@@ -96,7 +96,8 @@ async def _begin(connection: Connection, schema: str) -> None:
     await connection.execute(
         rendered(
             "create table if not exists holdfast.schema_versions "
-            "(version integer primary key, title text not null, applied_at timestamptz not null default now())",
+            "(version integer primary key, title text not null, "
+            "applied_at timestamptz not null default now())",
             schema,
         )
     )

@@ -1,4 +1,4 @@
-"""Keeps an eye on what the worker holds: cancels asked for, handlers begun from the buffer, a turning loop."""
+"""Keeps an eye on what the worker holds: cancels asked for, handlers begun from the buffer."""
 
 from __future__ import annotations
 

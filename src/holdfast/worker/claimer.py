@@ -30,8 +30,8 @@ BUSY_BEFORE_AWAKE = 1.0
 class Claimer(Service):
     """Keeps slots and buffer filled.
 
-    The buffer beyond the slots holds a tenth of a second of work at the present pace.  What a doubtful claim may have left behind
-    is looked up and given back.
+    The buffer beyond the slots holds a tenth of a second of work at the present pace.  What a doubtful
+    claim may have left behind is looked up and given back.
     """
 
     name = "claimer"
@@ -40,6 +40,7 @@ class Claimer(Service):
         self,
         database: Database,
         config: WorkerConfig,
+        *,
         kinds: tuple[str, ...],
         slots: Slots,
         buffer: Buffer,

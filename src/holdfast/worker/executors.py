@@ -48,7 +48,7 @@ class Executors:
         interrupted = asyncio.get_running_loop().create_future()
 
         def stop() -> None:
-            # Only a lost lease and the end of the grace leave the thread alone; a cancel waits for the handler's answer.
+            # A lost lease and the end of the grace leave the thread alone; a cancel waits for its answer.
             if running.cause is not Cause.CANCEL and not interrupted.done():
                 interrupted.set_result(None)
 

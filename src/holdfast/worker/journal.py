@@ -82,7 +82,7 @@ class Journal(Service):
                 self._lost(fence)
         if not lines and not progress:
             return IDLE
-        # Whatever comes in meanwhile waits for the next half second, so that a chatty handler costs two writes a second.
+        # What comes in meanwhile waits, so that a chatty handler costs two writes a second.
         await asyncio.sleep(WRITE_EVERY)
         return 0.0
 
@@ -106,8 +106,8 @@ class Journal(Service):
 
     async def _write_lines(self, lines: list[LogLine]) -> None:
         if lines:
-            written = set(await self._database.run(logs.append_logs(lines)))
-            for fence in {line.fence for line in lines if line.fence.job_id not in written}:
+            written = await self._database.run(logs.append_logs(lines))
+            for fence in {line.fence for line in lines if line.fence.job_id not in set(written)}:
                 self._lost(fence)
 
     def _lost(self, fence: Fence) -> None:

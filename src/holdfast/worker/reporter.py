@@ -82,7 +82,8 @@ class Reporter:
         ended, self._ended = self._ended[:LARGEST_BATCH], self._ended[LARGEST_BATCH:]
         returned, self._returned = self._returned[:LARGEST_BATCH], self._returned[LARGEST_BATCH:]
         if self.before_flush is not None:
-            written = self.before_flush([one.fence for one in (*ended, *returned)])
+            fences = [one.fence for one in ended] + [one.fence for one in returned]
+            written = self.before_flush(fences)
             if written is not None:
                 await written
         if ended:

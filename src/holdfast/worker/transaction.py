@@ -1,4 +1,4 @@
-"""A handler's own transaction: its writes, the jobs it enqueues and its completion commit together or not at all."""
+"""A handler's own transaction: its writes, the jobs it enqueues and its completion commit as one."""
 
 from __future__ import annotations
 

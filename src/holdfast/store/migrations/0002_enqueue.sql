@@ -1,0 +1,217 @@
+-- How jobs get in: waking, uniqueness, enqueue from any client and from plain SQL.
+
+-- ---------------------------------------------------------------------------------------------
+-- Waking
+
+-- Tells sleeping workers of these queues that there is something to claim.  NOTIFY takes a
+-- database-wide lock at commit, so it is sent only when a worker is asleep: a busy one looks anyway.
+create function holdfast.wake(queues text[]) returns void
+language plpgsql
+as $$
+declare
+    waiting text;
+begin
+    select string_agg(distinct q, ',') into waiting
+    from unnest(queues) as q
+    where exists (
+        select from holdfast.workers w where w.asleep and w.state = 'online' and q = any (w.queues)
+    );
+    if waiting is not null then
+        perform pg_notify('holdfast', 'jobs:' || case when length(waiting) < 7000 then waiting else '*' end);
+    end if;
+end
+$$;
+
+-- Tells the leader of a job that falls due before its next regular look (5 s).
+create function holdfast.wake_stager(due timestamptz) returns void
+language plpgsql
+as $$
+begin
+    if due < holdfast.now() + interval '5 seconds' then
+        perform pg_notify('holdfast', 'stage');
+    end if;
+end
+$$;
+
+-- ---------------------------------------------------------------------------------------------
+-- Enqueue
+
+-- Puts jobs in, one array per column, and answers in the order asked: the id, and whether the job is
+-- new, was kept (a live job holds the unique key) or replaced a job that is still queued.
+-- A replace of a job that already runs keeps it.  Policy reject raises HF001 with the key in the
+-- detail.  delays are in seconds and count from now; run_ats win over delays.
+create function holdfast.enqueue_jobs(
+    kinds text[], queues text[], args jsonb[], priorities smallint[], max_attempts integer[],
+    timeouts double precision[], run_ats timestamptz[], delays double precision[], retries jsonb[],
+    unique_keys text[], unique_policies text[], concurrency_keys text[], tags text[], metas jsonb[],
+    parent_ids bigint[], traces text[]
+) returns table (place bigint, job_id bigint, status text)
+language plpgsql
+as $$
+declare
+    due timestamptz;
+    moment timestamptz := holdfast.now();
+begin
+    if array_remove(concurrency_keys, null) <> '{}' then
+        perform holdfast.mark_keyed(queues, concurrency_keys);
+    end if;
+    if array_remove(unique_keys, null) = '{}' then
+        return query
+        with asked as materialized (
+            select nextval('holdfast.jobs_id_seq') as id, u.*,
+                   coalesce(u.run_at, moment + make_interval(secs => u.delay), moment) as due_at
+            from unnest(kinds, queues, args, priorities, max_attempts, timeouts, run_ats, delays, retries,
+                        concurrency_keys, tags, metas, parent_ids, traces)
+                 with ordinality as u(kind, queue, arg, priority, max_attempt, timeout, run_at, delay, retry,
+                                      concurrency_key, tag, meta, parent_id, trace, nth)
+        ), stored as (
+            insert into holdfast.jobs (id, kind, queue, args, priority, max_attempts, timeout, retry,
+                                       concurrency_key, tags, meta, parent_id, trace, created_at)
+            select a.id, a.kind, a.queue, a.arg, a.priority, a.max_attempt, a.timeout, a.retry,
+                   a.concurrency_key, a.tag::text[], a.meta, a.parent_id, a.trace, moment
+            from asked a
+        ), lived as (
+            insert into holdfast.live_jobs (job_id, queue, kind, priority, state, run_at, concurrency_key)
+            select a.id, a.queue, a.kind, a.priority,
+                   case when a.due_at > moment then 'scheduled' else 'available' end,
+                   a.due_at, a.concurrency_key
+            from asked a
+        )
+        select a.nth, a.id, 'new' from asked a order by a.nth;
+    else
+        return query
+        select nth, (one).job_id, (one).status
+        from (
+            select u.nth, holdfast.enqueue_unique(
+                u.kind, u.queue, u.arg, u.priority, u.max_attempt, u.timeout,
+                coalesce(u.run_at, moment + make_interval(secs => u.delay), moment), u.retry,
+                u.unique_key, u.unique_policy, u.concurrency_key, u.tag::text[], u.meta, u.parent_id, u.trace
+            ) as one
+            from unnest(kinds, queues, args, priorities, max_attempts, timeouts, run_ats, delays, retries,
+                        unique_keys, unique_policies, concurrency_keys, tags, metas, parent_ids, traces)
+                 with ordinality as u(kind, queue, arg, priority, max_attempt, timeout, run_at, delay, retry,
+                                      unique_key, unique_policy, concurrency_key, tag, meta, parent_id, trace, nth)
+            offset 0
+        ) each;
+    end if;
+    select min(coalesce(r, moment + make_interval(secs => d), moment)) into due
+    from unnest(run_ats, delays) as u(r, d)
+    where coalesce(r, moment + make_interval(secs => d)) > moment;
+    if due is not null then
+        perform holdfast.wake_stager(due);
+    end if;
+    perform holdfast.wake(queues);
+end
+$$;
+
+-- Remembers that a queue has concurrency keys, so that its claims take the exact way in.
+create function holdfast.mark_keyed(queues text[], concurrency_keys text[]) returns void
+language plpgsql
+as $$
+begin
+    insert into holdfast.queues as known (name, keyed)
+    select distinct u.q, true
+    from unnest(queues, concurrency_keys) as u(q, k)
+    where u.k is not null
+      and not exists (select from holdfast.queues o where o.name = u.q and o.keyed)
+    order by 1
+    on conflict (name) do update set keyed = true where not known.keyed;
+    if found then
+        perform pg_notify('holdfast', 'queues');
+    end if;
+end
+$$;
+
+create type holdfast.enqueued as (job_id bigint, status text);
+
+-- Puts one job in under its unique key (a null key is always new).  The unique index decides who is first; a loser reads the
+-- winner's row and follows its policy.  The loop ends as soon as the key is ours or its holder is seen.
+create function holdfast.enqueue_unique(
+    kind text, queue text, args jsonb, priority smallint, max_attempts integer, timeout double precision,
+    due timestamptz, retry jsonb, unique_key text, unique_policy text, concurrency_key text, tags text[],
+    meta jsonb, parent_id bigint, trace text
+) returns holdfast.enqueued
+language plpgsql
+as $$
+#variable_conflict use_variable
+declare
+    moment timestamptz := holdfast.now();
+    new_id bigint := nextval('holdfast.jobs_id_seq');
+    new_state text := case when due > moment then 'scheduled' else 'available' end;
+    holder record;
+begin
+    loop
+        insert into holdfast.live_jobs as l
+            (job_id, queue, kind, priority, state, run_at, unique_key, concurrency_key)
+        values (new_id, queue, kind, priority, new_state, due, unique_key, concurrency_key)
+        on conflict do nothing;
+        if found then
+            insert into holdfast.jobs (id, kind, queue, args, priority, max_attempts, timeout, retry, unique_key,
+                                       concurrency_key, tags, meta, parent_id, trace, created_at)
+            values (new_id, kind, queue, args, priority, max_attempts, timeout, retry, unique_key,
+                    concurrency_key, tags, meta, parent_id, trace, moment);
+            return row(new_id, 'new')::holdfast.enqueued;
+        end if;
+        select l.job_id, l.state into holder
+        from holdfast.live_jobs l where l.unique_key = enqueue_unique.unique_key;
+        if not found then
+            continue;
+        end if;
+        if unique_policy = 'reject' then
+            raise exception 'job % already holds unique key %', holder.job_id, unique_key
+                using errcode = 'HF001', detail = holder.job_id::text, hint = unique_key;
+        end if;
+        if unique_policy = 'keep' or holder.state not in ('scheduled', 'available') then
+            return row(holder.job_id, 'kept')::holdfast.enqueued;
+        end if;
+        update holdfast.live_jobs l
+        set kind = enqueue_unique.kind, queue = enqueue_unique.queue, priority = enqueue_unique.priority,
+            state = new_state, run_at = due, concurrency_key = enqueue_unique.concurrency_key, failures = 0
+        where l.job_id = holder.job_id and l.state in ('scheduled', 'available');
+        if not found then
+            continue;
+        end if;
+        update holdfast.jobs j
+        set kind = enqueue_unique.kind, queue = enqueue_unique.queue, args = enqueue_unique.args,
+            priority = enqueue_unique.priority, max_attempts = enqueue_unique.max_attempts,
+            timeout = enqueue_unique.timeout, retry = enqueue_unique.retry,
+            concurrency_key = enqueue_unique.concurrency_key, tags = enqueue_unique.tags,
+            meta = enqueue_unique.meta, parent_id = enqueue_unique.parent_id, trace = enqueue_unique.trace
+        where j.id = holder.job_id;
+        return row(holder.job_id, 'replaced')::holdfast.enqueued;
+    end loop;
+end
+$$;
+
+-- Enqueues one job from plain SQL or a trigger; the job exists once the transaction commits.
+--   select holdfast.enqueue('send_mail', '{"to": "a@b.c"}', queue => 'mail', priority => 1);
+-- The arguments are not checked against the handler here: a worker does that when it runs the job.
+create function holdfast.enqueue(
+    kind text, args jsonb default '{}', queue text default 'default', priority integer default 5,
+    run_at timestamptz default null, delay interval default null, max_attempts integer default 5,
+    timeout interval default '5 minutes', retry jsonb default null, unique_key text default null,
+    unique_policy text default 'keep', concurrency_key text default null, tags text[] default '{}',
+    meta jsonb default '{}', parent_id bigint default null, trace text default null
+) returns bigint
+language plpgsql
+as $$
+begin
+    if unique_policy not in ('keep', 'replace', 'reject') then
+        raise exception 'unique_policy is %: use keep, replace or reject', unique_policy
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if jsonb_typeof(args) <> 'object' then
+        raise exception 'args must be a JSON object, got a JSON %', jsonb_typeof(args)
+            using errcode = 'invalid_parameter_value';
+    end if;
+    return (
+        select e.job_id from holdfast.enqueue_jobs(
+            array[kind], array[queue], array[args], array[priority]::smallint[], array[max_attempts],
+            array[extract(epoch from timeout)]::double precision[], array[run_at],
+            array[extract(epoch from delay)]::double precision[], array[retry], array[unique_key],
+            array[unique_policy], array[concurrency_key], array[tags::text], array[meta],
+            array[parent_id], array[trace]
+        ) e
+    );
+end
+$$;

@@ -1,0 +1,62 @@
+"""A database that a test may fill and break: a fresh schema, dropped at the end."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.store import migrate
+from holdfast.store.database import Database, DatabaseConfig
+from holdfast.store.sqlfile import rendered
+
+
+class ThrowawayDatabase:
+    """A migrated schema of its own on the server at *dsn*, dropped at the end of ``async with``.
+
+    *options* go to `DatabaseConfig`.  Many of them live side by side on one server without seeing
+    each other.
+    """
+
+    def __init__(self, dsn: str, **options: Any) -> None:
+        self.config = DatabaseConfig(dsn=dsn, schema=f"test_{secrets.token_hex(6)}", **options)
+        self.database = Database(self.config)
+        self._stack = AsyncExitStack()
+
+    @property
+    def dsn(self) -> str:
+        """The address of the server."""
+        return self.config.dsn
+
+    @property
+    def schema(self) -> str:
+        """The name of the schema."""
+        return self.config.schema
+
+    async def __aenter__(self) -> Self:
+        await self.database.open()
+        self._stack.push_async_callback(self.database.close)
+        self._stack.push_async_callback(self._drop)
+        await migrate.migrate(self.database)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _drop(self) -> None:
+        async with self.database.connection() as connection:
+            await connection.execute(f'drop schema if exists "{self.schema}" cascade')
+
+    async def fetch(self, text: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Run SQL written against schema ``holdfast`` on this schema; answers its rows."""
+        async with self.database.connection() as connection:
+            rows = await connection.fetch(rendered(text, self.schema), *parameters)
+        return [tuple(row) for row in rows]
+
+    async def value(self, text: str, *parameters: Any) -> Any:
+        """Run SQL like `fetch`; answers the first column of the first row, or None."""
+        rows = await self.fetch(text, *parameters)
+        return rows[0][0] if rows else None

@@ -1,0 +1,105 @@
+"""Real PostgreSQL for every test: one server a session, one schema a test."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.cli.wiring import WorkerProcess
+from holdfast.runtime.embedded import EmbeddedServer
+from holdfast.runtime.events import Events
+from holdfast.testing import Probe, ThrowawayDatabase
+from holdfast.worker.config import WorkerConfig
+
+
+def _server(version: int) -> Iterator[EmbeddedServer]:
+    # Not under pytest's own folder: the path of a unix socket may have 107 characters.
+    with tempfile.TemporaryDirectory(prefix="hf", ignore_cleanup_errors=True) as folder:
+        server = EmbeddedServer(Path(folder) / "data", version=version)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedServer]:
+    """The newest PostgreSQL of the wheel."""
+    yield from _server(18)
+
+
+@pytest.fixture(scope="session")
+def server16() -> Iterator[EmbeddedServer]:
+    """The oldest PostgreSQL of the wheel."""
+    yield from _server(16)
+
+
+@pytest.fixture
+def dsn(request: pytest.FixtureRequest) -> str:
+    """The address of the session's server; of PostgreSQL 16 in a test marked pg16."""
+    name = "server16" if request.node.get_closest_marker("pg16") else "server"
+    server: EmbeddedServer = request.getfixturevalue(name)
+    return server.dsn
+
+
+@pytest.fixture
+async def db(dsn: str) -> AsyncIterator[ThrowawayDatabase]:
+    """A migrated schema of the test's own."""
+    async with ThrowawayDatabase(dsn) as database:
+        yield database
+
+
+@pytest.fixture
+async def client(db: ThrowawayDatabase) -> AsyncIterator[holdfast.Client]:
+    """A client of the test's schema."""
+    async with holdfast.Client(db.dsn, schema=db.schema) as client:
+        yield client
+
+
+@pytest.fixture
+def probe() -> Probe:
+    """Hears every event of the workers that `work` starts."""
+    return Probe()
+
+
+StartWorker = Callable[..., Any]
+
+
+@pytest.fixture
+async def work(db: ThrowawayDatabase, probe: Probe) -> AsyncIterator[StartWorker]:
+    """Starts worker processes inside the test's loop: ``await work(app, slots=2, ttl=1.0)``.
+
+    They work on the app's queues, or on ``queues``; all are stopped at the end, with no grace.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def start(app: holdfast.App, **options: Any) -> WorkerProcess:
+            queues = options.pop("queues", None) or app.queues() or ("default",)
+            database = replace(db.config, **options.pop("database", {}))
+            config = WorkerConfig(database=database, queues=tuple(queues), **options)
+            process = WorkerProcess(app, config, Events(probe))
+            await process.start()
+            stack.push_async_callback(process.stop, 0.0)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """Waits until a question about the database is answered with true: ``await eventually(lambda: …)``."""
+
+    async def wait(question: Callable[[], Any], *, timeout: float = 20.0) -> Any:
+        async with asyncio.timeout(timeout):
+            while not (answer := await question()):  # noqa: ASYNC110 - a row has no event to wait for
+                await asyncio.sleep(0.02)
+        return answer
+
+    return wait
