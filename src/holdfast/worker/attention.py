@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from holdfast.rules.outcome import released
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store import attempts
 from holdfast.store.database import Database
+from holdfast.worker.buffer import Buffer
+from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Cause, Held
 
 # A buffered job that has run this long is worth a write that shows it as running, in seconds.
@@ -19,9 +22,12 @@ class Attention(Service):
 
     name = "attention"
 
-    def __init__(self, database: Database, held: Held, events: Events) -> None:
+    def __init__(
+        self, database: Database, held: Held, buffer: Buffer, reporter: Reporter, events: Events
+    ) -> None:
         super().__init__(events)
         self._database, self._held = database, held
+        self._buffer, self._reporter = buffer, reporter
         self.worker_id = 0
         self.revive: Callable[[], Awaitable[None]] | None = None
         self._asked = False
@@ -61,3 +67,6 @@ class Attention(Service):
             if running is not None and running.cause is None:
                 self.events.emit("cancel.delivered", fence=fence)
                 running.interrupt(Cause.CANCEL)
+            elif running is None and self._buffer.remove(fence.job_id, fence.attempt):
+                # Given back, it ends as cancelled: put_back_jobs sees that a cancel was requested.
+                self._reporter.put_back([fence], released("cancel requested before its handler began"))

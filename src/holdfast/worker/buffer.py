@@ -54,6 +54,15 @@ class Buffer:
             heapq.heapify(self._heap)
         return [entry[3] for entry in stale]
 
+    def remove(self, job_id: int, attempt: int) -> bool:
+        """Remove one job; False: it is not here."""
+        left = [entry for entry in self._heap if (entry[3].id, entry[3].attempt) != (job_id, attempt)]
+        found = len(left) < len(self._heap)
+        if found:
+            self._heap = left
+            heapq.heapify(self._heap)
+        return found
+
     def _wake(self, most: int) -> None:
         while most > 0 and self._waiters:
             waiter = self._waiters.pop()

@@ -110,7 +110,7 @@ class Claimer(Service):
         self._order.append(self._order.pop(0))
         self._doubtful = True
         claimed = await self._database.run(attempts.claim_jobs(demand))
-        self._keep(claimed)
+        self._keep(demand, claimed)
         for queue in await self._limited_queues():
             # A buffered job would use up a limit without running: only free slots take from here.
             if len(claimed) < free:
@@ -124,12 +124,14 @@ class Claimer(Service):
         async with self._database.transaction() as connection:
             await self._database.run(attempts.lock_limits(queue), connection)
             claimed = await self._database.run(attempts.claim_limited(demand, queue), connection)
-        self._keep(claimed)
+        self._keep(demand, claimed)
         return claimed
 
-    def _keep(self, claimed: list[ClaimedJob]) -> None:
-        self._held.take(claimed)
-        self._buffer.put(claimed)
+    def _keep(self, demand: Demand, claimed: list[ClaimedJob]) -> None:
+        # An answer that comes after the worker was declared lost is about jobs that others have now.
+        if demand.worker_id == self.worker_id:
+            self._held.take(Fence(job.id, job.attempt) for job in claimed)
+            self._buffer.put(claimed)
 
     async def _limited_queues(self) -> tuple[str, ...]:
         if self._limited is None:
@@ -147,7 +149,7 @@ class Claimer(Service):
             if fence not in self._held.fences
         ]
         if stray:
-            self._held.fences.update(stray)
+            self._held.take(stray)
             self._reporter.put_back(stray, released("the answer of the claim was lost"))
         self._doubtful = False
 

@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import psycopg
 
@@ -18,6 +19,9 @@ from holdfast.runtime.events import Events
 from holdfast.store import workers
 from holdfast.store.database import DatabaseConfig
 from holdfast.store.foreign import run_on_psycopg
+from holdfast.store.statement import Statement
+
+T = TypeVar("T")
 
 RETRY = 1.0
 PULSE = 1.0
@@ -37,7 +41,6 @@ class Lease:
         self._every, self._patience = every, patience
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._connection: psycopg.Connection[object] | None = None
         self._last_turn = time.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -69,6 +72,7 @@ class Lease:
     def _run(
         self, worker_id: int, changed: Callable[[WorkerState | None], None], ended: threading.Event
     ) -> None:
+        line = _Line(self._config, self._every)
         rest = self._every
         while not ended.wait(rest):
             stood_still = time.monotonic() - self._last_turn
@@ -77,10 +81,10 @@ class Lease:
                 rest = RETRY
                 continue
             try:
-                state = run_on_psycopg(self._connect(), workers.renew_worker(worker_id), self._config.schema)
+                state = line.run(workers.renew_worker(worker_id))
             except (psycopg.Error, OSError) as error:
                 self._events.emit("lease.delayed", worker_id=worker_id, error=error)
-                self._disconnect()
+                line.close()
                 rest = min(RETRY, self._every)
                 continue
             self.renewals += 1
@@ -88,9 +92,17 @@ class Lease:
             changed(state)
             if state is None:
                 break
-        self._disconnect()
+        line.close()
 
-    def _connect(self) -> psycopg.Connection[object]:
+
+class _Line:
+    """The thread's own connection, made when it is needed."""
+
+    def __init__(self, config: DatabaseConfig, every: float) -> None:
+        self._config, self._every = config, every
+        self._connection: psycopg.Connection[object] | None = None
+
+    def run(self, statement: Statement[T]) -> T:
         if self._connection is None:
             self._connection = psycopg.connect(
                 self._config.dsn,
@@ -104,9 +116,9 @@ class Lease:
                 keepalives_interval=2,
                 keepalives_count=3,
             )
-        return self._connection
+        return run_on_psycopg(self._connection, statement, self._config.schema)
 
-    def _disconnect(self) -> None:
+    def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -72,10 +72,10 @@ class Held:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def take(self, claimed: list[ClaimedJob]) -> None:
-        """Remember freshly claimed jobs."""
-        if claimed:
-            self.fences.update(Fence(job.id, job.attempt) for job in claimed)
+    def take(self, fences: Iterable[Fence]) -> None:
+        """Remember attempts that this worker owns from now on."""
+        self.fences.update(fences)
+        if self.fences:
             self._empty.clear()
 
     def drop(self, fences: list[Fence]) -> None:

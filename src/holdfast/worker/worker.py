@@ -57,7 +57,7 @@ class Worker:
             held=self.held,
             events=events,
         )
-        self.attention = Attention(database, self.held, events)
+        self.attention = Attention(database, self.held, self._buffer, self.reporter, events)
         self.lease = Lease(config.database, events, every=config.renew_every, patience=self._patience)
         self._log_handler = JournalHandler(self.journal)
         self._loop: asyncio.AbstractEventLoop | None = None
