@@ -84,7 +84,11 @@ class ScheduleInvalid(InputInvalid):
 
 
 class SettingInvalid(InputInvalid):
-    """A setting is unknown or has a bad value."""
+    """A setting is unknown or has a bad value; *setting* and *source* say which one and who set it."""
+
+    def __init__(self, problem: str, *, setting: str | None = None, source: str | None = None) -> None:
+        super().__init__(problem)
+        self.setting, self.source = setting, source
 
 
 class UnknownKind(HoldfastError):

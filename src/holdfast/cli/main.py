@@ -1,0 +1,59 @@
+"""The command `holdfast`: its global options and the commands under it.
+
+A group of commands lives in a file of its own and is added below by one line.  What is slow to import is
+imported where a command needs it, so that ``holdfast --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast import __version__
+from holdfast.cli import migrate
+from holdfast.cli.context import ErrorReportingGroup, Invocation
+
+app = typer.Typer(
+    name="holdfast",
+    cls=ErrorReportingGroup,
+    help="A control plane for work, with PostgreSQL as its only moving part.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    database_url: Annotated[
+        str | None, typer.Option(help="Where PostgreSQL is; better kept in HOLDFAST_DATABASE_URL.")
+    ] = None,
+    schema: Annotated[str | None, typer.Option(help="The schema of the environment.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="The settings file instead of holdfast.toml.", metavar="FILE")
+    ] = None,
+    version: Annotated[  # noqa: ARG001 - its callback answers
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take the global options."""
+    context.obj = Invocation({"database_url": database_url, "schema": schema}, config)
+
+
+# Commands, in the order in which --help lists them.
+app.command()(migrate.migrate)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

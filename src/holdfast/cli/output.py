@@ -1,0 +1,39 @@
+"""What commands print: a table for people, or JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def print_json(value: Any) -> None:
+    """Print *value* as JSON: dataclasses as objects, times in ISO 8601, durations too."""
+    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
+    sys.stdout.write(f"{text}\n")
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, nothing: str = "nothing"
+) -> None:
+    """Print *rows* under *columns* for people; None becomes a dash, no row becomes *nothing*."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        typer.echo(nothing)
+        return
+    # Into a pipe nothing is cut: whoever greps wants the whole line.
+    console = Console(width=None if sys.stdout.isatty() else 10_000, soft_wrap=not sys.stdout.isatty())
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+    console.print(table)

@@ -1,0 +1,178 @@
+"""Every setting of Holdfast: where it may come from, what it may be, what it is where nobody sets it.
+
+The sources in rising order: the file ``holdfast.toml`` (in the working folder, or named by ``--config``
+or ``HOLDFAST_CONFIG``), the variables ``HOLDFAST_<NAME>`` of the environment, the flags of a command.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import SettingInvalid
+from holdfast.runtime.values import Rule, duration, matching, one_of, switch, text, whole, words
+
+DEFAULT_FILE = "holdfast.toml"
+PREFIX = "HOLDFAST_"
+CONFIG_VARIABLE = "HOLDFAST_CONFIG"
+DEFAULT = "default"
+
+_URL = r"(?s)postgres(ql)?://.*"
+_PASSWORD = re.compile(r"(?P<before>://[^/@?]*?:)[^@/?]+(?=@)|(?P<query>[?&]password=)[^&]*")
+
+
+def _setting(default: Any, rule: Rule, about: str, *, secret: bool = False) -> Any:
+    return field(default=default, metadata={"rule": rule, "about": about, "secret": secret})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings with their values; durations are in seconds."""
+
+    database_url: str | None = _setting(
+        None,
+        matching(_URL, "an address such as postgresql://user@host/name"),
+        "where PostgreSQL is",
+        secret=True,
+    )
+    schema: str = _setting(
+        "holdfast",
+        matching(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", "lower-case letters, digits and _, not pg_..."),
+        "the schema of this environment; several live side by side in one database",
+    )
+    pgbouncer: bool = _setting(False, switch(), "the address is a pooler in transaction mode")
+    app: str | None = _setting(
+        None,
+        matching(r"[\w.]+:[\w.]+", "module:name of a holdfast.App"),
+        "the application whose kinds are run",
+    )
+    queues: tuple[str, ...] = _setting(
+        (), words(), "queues to work on, in order; all of the application if unset"
+    )
+    slots: int = _setting(10, whole(1, 10_000), "handlers that run at once in one worker process")
+    processes: int = _setting(1, whole(1, 256), "worker processes under one command")
+    name: str | None = _setting(None, text(), "the name of the worker; made of host, pid and chance if unset")
+    labels: tuple[str, ...] = _setting((), words(), "labels of the worker")
+    ttl: float = _setting(30.0, duration(1), "how long a lease lasts without renewal")
+    poll: float = _setting(5.0, duration(0.05), "how often a worker looks for jobs that nobody told it of")
+    grace: float = _setting(30.0, duration(0), "how long running jobs may go on after a stop is asked for")
+    prefetch: int = _setting(1000, whole(0, 100_000), "the most jobs claimed beyond the slots")
+    listen: bool = _setting(True, switch(), "wake up by LISTEN; never through a pooler")
+    metrics_port: int | None = _setting(
+        None, whole(1, 65_535), "serve metrics on this port; nothing if unset"
+    )
+    metrics_host: str = _setting("127.0.0.1", text(), "the address on which metrics are served")
+    log_format: str = _setting(
+        "auto",
+        one_of("auto", "human", "json"),
+        "the shape of log lines; auto is human on a terminal, else json",
+    )
+    log_level: str = _setting(
+        "info", one_of("debug", "info", "warning", "error"), "the least level that is logged"
+    )
+    folder: str = _setting(".holdfast", text(), "where `holdfast up` keeps its embedded PostgreSQL")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings together with the *sources* that they came from, by name."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+
+RULES: Mapping[str, Rule] = {one.name: one.metadata["rule"] for one in fields(Settings)}
+SECRETS = frozenset(one.name for one in fields(Settings) if one.metadata["secret"])
+
+
+def load(
+    flags: Mapping[str, Any], environment: Mapping[str, str], *, file: Path | None = None, folder: Path
+) -> Loaded:
+    """Return the settings in force.
+
+    *flags* that are None count as not given.  *file* must exist where it is named; without it
+    ``holdfast.toml`` in *folder* is read if it is there.  Raises `SettingInvalid`.
+    """
+    values: dict[str, Any] = {}
+    sources = dict.fromkeys(RULES, DEFAULT)
+    for source, name, value in (
+        *_from_file(_chosen_file(file, environment, folder)),
+        *_from_environment(environment),
+        *_from_flags(flags),
+    ):
+        values[name] = _read(name, value, source)
+        sources[name] = source
+    return Loaded(Settings(**values), sources)
+
+
+def masked(address: str) -> str:
+    """Return the address of a database with its password left out."""
+    return _PASSWORD.sub(lambda found: (found["before"] or found["query"]) + "***", address)
+
+
+Entry = tuple[str, str, Any]
+
+
+def _chosen_file(file: Path | None, environment: Mapping[str, str], folder: Path) -> Path | None:
+    named = file or (Path(environment[CONFIG_VARIABLE]) if environment.get(CONFIG_VARIABLE) else None)
+    if named is not None:
+        return folder / named
+    usual = folder / DEFAULT_FILE
+    return usual if usual.is_file() else None
+
+
+def _from_file(path: Path | None) -> list[Entry]:
+    if path is None:
+        return []
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"the settings file {path.name} cannot be read: {error.__class__.__name__}"
+        raise SettingInvalid(msg) from error
+    except tomllib.TOMLDecodeError as error:
+        msg = f"the settings file {path.name} is not TOML: {error}"
+        raise SettingInvalid(msg) from error
+    return [(path.name, _known(name, path.name, name), value) for name, value in found.items()]
+
+
+def _from_environment(environment: Mapping[str, str]) -> list[Entry]:
+    return [
+        (variable, _known(variable.removeprefix(PREFIX).lower(), "the environment", variable), value)
+        for variable, value in sorted(environment.items())
+        if variable.startswith(PREFIX) and variable != CONFIG_VARIABLE
+    ]
+
+
+def _from_flags(flags: Mapping[str, Any]) -> list[Entry]:
+    return [
+        (f"--{name.replace('_', '-')}", name, value) for name, value in flags.items() if value is not None
+    ]
+
+
+def _known(name: str, source: str, shown: str) -> str:
+    if name in RULES:
+        return name
+    near = difflib.get_close_matches(name, RULES, n=1)
+    prefix = PREFIX if shown.startswith(PREFIX) else ""
+    hint = f"did you mean {_spelled(near[0], prefix)}?" if near else "see `holdfast settings`"
+    msg = f"{shown} in {source} is no setting of Holdfast: {hint}"
+    raise SettingInvalid(msg, setting=shown, source=source)
+
+
+def _spelled(name: str, prefix: str) -> str:
+    return f"{prefix}{name.upper()}" if prefix else name
+
+
+def _read(name: str, value: Any, source: str) -> Any:
+    rule = RULES[name]
+    try:
+        return rule.read(value)
+    except ValueError:
+        shown = "not usable" if name in SECRETS else f"{value!r}"[:100]
+        msg = f"{name} (from {source}) is {shown}: give {rule.allowed}"
+        raise SettingInvalid(msg, setting=name, source=source) from None

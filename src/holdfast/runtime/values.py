@@ -1,0 +1,122 @@
+"""How the value of a setting is read, be it text from the environment or a value from a file."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TRUTH = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a setting may be: *allowed* says it in words, *read* returns the value or raises ValueError."""
+
+    allowed: str
+    read: Callable[[Any], Any]
+
+
+def text(allowed: str = "text that is not empty") -> Rule:
+    """Read any text that is not empty."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError
+        return value.strip()
+
+    return Rule(allowed, read)
+
+
+def matching(pattern: str, allowed: str) -> Rule:
+    """Read text that fits *pattern* as a whole."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise ValueError
+        return value
+
+    return Rule(allowed, read)
+
+
+def one_of(*choices: str) -> Rule:
+    """Read one of these words."""
+
+    def read(value: Any) -> str:
+        if value not in choices:
+            raise ValueError
+        return str(value)
+
+    return Rule(f"one of {', '.join(choices)}", read)
+
+
+def whole(least: int, most: int) -> Rule:
+    """Read a whole number in a range."""
+
+    def read(value: Any) -> int:
+        number = int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value.strip()) else value
+        if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+            raise ValueError
+        return number
+
+    return Rule(f"a whole number from {least} to {most}", read)
+
+
+def switch() -> Rule:
+    """Read a yes or no."""
+
+    def read(value: Any) -> bool:
+        if isinstance(value, bool):
+            return value
+        if not isinstance(value, str) or value.strip().lower() not in _TRUTH:
+            raise ValueError
+        return _TRUTH[value.strip().lower()]
+
+    return Rule("true or false", read)
+
+
+def words() -> Rule:
+    """Read a list of names, in text separated by commas."""
+
+    def read(value: Any) -> tuple[str, ...]:
+        found = value.split(",") if isinstance(value, str) else value
+        if not isinstance(found, (list, tuple)) or not all(isinstance(word, str) for word in found):
+            raise ValueError
+        names = tuple(word.strip() for word in found)
+        if not all(names):
+            raise ValueError
+        return names
+
+    return Rule("names separated by commas, or a list of names in the file", read)
+
+
+def duration(least: float) -> Rule:
+    """Read a duration in seconds: a number, or a number with ms, s, m, h or d."""
+
+    def read(value: Any) -> float:
+        seconds = value
+        if isinstance(value, str):
+            found = _DURATION.fullmatch(value.strip())
+            if found is None:
+                raise ValueError
+            seconds = float(found[1]) * _SECONDS[found[2] or "s"]
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise ValueError
+        if not math.isfinite(seconds) or seconds < least:
+            raise ValueError
+        return float(seconds)
+
+    return Rule(f"seconds, or a number with ms, s, m, h or d; at least {least:g} s", read)
