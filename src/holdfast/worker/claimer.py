@@ -10,9 +10,10 @@ from holdfast.model.job import ClaimedJob
 from holdfast.rules.outcome import released
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
-from holdfast.store import attempts, queues, workers
+from holdfast.store import attempts, workers
 from holdfast.store.attempts import Demand, Fence
 from holdfast.store.database import Database
+from holdfast.store.queues import queue_limits
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.reporter import Reporter
@@ -93,7 +94,10 @@ class Claimer(Service):
         wanted = max(free, free + self._room() - len(self._buffer))
         if wanted <= 0:
             return STALE if len(self._buffer) else self._config.poll
-        claimed = await self._claim(free, wanted)
+        # Queues take turns at the front, so that a full one does not starve the others.
+        queues = tuple(self._order)
+        self._order.append(self._order.pop(0))
+        claimed = await self.claim(queues, free=free, wanted=wanted)
         if claimed:
             self._looks = 0
             self._busy_since = self._busy_since or time.monotonic()
@@ -102,16 +106,13 @@ class Claimer(Service):
             return 0.0
         return await self._rest_after_short_claim(bool(claimed))
 
-    async def _claim(self, free: int, wanted: int) -> list[ClaimedJob]:
-        demand = Demand(
-            worker_id=self.worker_id, queues=tuple(self._order), kinds=self._kinds, limit=wanted, free=free
-        )
-        # Queues take turns at the front, so that a full one does not starve the others.
-        self._order.append(self._order.pop(0))
+    async def claim(self, queues: tuple[str, ...], *, free: int, wanted: int) -> list[ClaimedJob]:
+        """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots."""
+        demand = Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=wanted, free=free)
         self._doubtful = True
         claimed = await self._database.run(attempts.claim_jobs(demand))
         self._keep(demand, claimed)
-        for queue in await self._limited_queues():
+        for queue in await self._limited_among(queues):
             # A buffered job would use up a limit without running: only free slots take from here.
             if len(claimed) < free:
                 claimed += await self._claim_limited(replace(demand, free=free - len(claimed)), queue)
@@ -133,9 +134,9 @@ class Claimer(Service):
             self._held.take(Fence(job.id, job.attempt) for job in claimed)
             self._buffer.put(claimed)
 
-    async def _limited_queues(self) -> tuple[str, ...]:
+    async def _limited_among(self, queues: tuple[str, ...]) -> tuple[str, ...]:
         if self._limited is None:
-            found = await self._database.run(queues.queue_limits(self._config.queues))
+            found = await self._database.run(queue_limits(queues))
             self._limited = tuple(queue.name for queue in found if queue.limited and not queue.paused)
         return self._limited
 

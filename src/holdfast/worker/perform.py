@@ -43,6 +43,7 @@ class Performer:
         except BaseException as error:
             if running.settled or running.cause is Cause.LOST:
                 return None
+            running.error = error
             return self._after_error(running, error)
         finally:
             current_attempt.reset(token)

@@ -29,9 +29,10 @@ class Running:
     """An attempt whose handler has begun.
 
     *stop* ends the handler: it cancels the coroutine or kills the process; a thread can only be told.
+    *error* is what the handler raised, for whoever wants more than its text.
     """
 
-    __slots__ = ("began", "cause", "claimed", "fence", "job", "marked", "port", "settled", "stop")
+    __slots__ = ("began", "cause", "claimed", "error", "fence", "job", "marked", "port", "settled", "stop")
 
     def __init__(self, claimed: ClaimedJob) -> None:
         self.claimed = claimed
@@ -39,6 +40,7 @@ class Running:
         self.began = time.monotonic()
         self.marked = claimed.started
         self.cause: Cause | None = None
+        self.error: BaseException | None = None
         self.settled = False
         self.job: Job | None = None
         self.port: Any = None

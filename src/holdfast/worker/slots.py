@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from holdfast.model.outcome import Transition
 from holdfast.runtime.events import Events
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.perform import Performer
@@ -14,6 +15,9 @@ from holdfast.worker.running import Held, Running
 
 # A slot whose handlers never wait lets the loop turn at least this often, in seconds.
 LONGEST_RUN = 0.005
+
+# An attempt with its decision; None where nothing had to be written.
+Served = tuple[Running, Transition | None]
 
 
 class Slots:
@@ -50,22 +54,27 @@ class Slots:
     async def _slot(self) -> None:
         turned = time.monotonic()
         while True:
-            running = Running(await self._buffer.take())
-            self._held.running[running.fence] = running
-            self.busy += 1
-            self._events.emit("attempt.started", running=running)
-            try:
-                decision = await self._performer.perform(running)
-            finally:
-                self.busy -= 1
-                self._held.running.pop(running.fence, None)
-            self.done += 1
-            self._events.emit("attempt.ended", running=running, decision=decision)
-            if decision is not None:
-                self._reporter.report(running, decision)
-            else:
-                self._held.drop([running.fence])
-            self.freed()
+            await self.serve()
             if time.monotonic() - turned > LONGEST_RUN:
                 await asyncio.sleep(0)
                 turned = time.monotonic()
+
+    async def serve(self) -> Served:
+        """Take the best job, run its handler to the end and report what the attempt came to."""
+        running = Running(await self._buffer.take())
+        self._held.running[running.fence] = running
+        self.busy += 1
+        self._events.emit("attempt.started", running=running)
+        try:
+            decision = await self._performer.perform(running)
+        finally:
+            self.busy -= 1
+            self._held.running.pop(running.fence, None)
+        self.done += 1
+        self._events.emit("attempt.ended", running=running, decision=decision)
+        if decision is not None:
+            self._reporter.report(running, decision)
+        else:
+            self._held.drop([running.fence])
+        self.freed()
+        return running, decision

@@ -67,12 +67,17 @@ class Worker:
 
     async def start(self) -> None:
         """Register and begin to claim."""
+        await self.open()
+        for service in (self.attention, self.slots, self.claimer):
+            await service.start()
+
+    async def open(self) -> None:
+        """Register and be ready for handlers, but leave the claiming to the caller; end it with `stop`."""
         self._loop = asyncio.get_running_loop()
         logging.getLogger().addHandler(self._log_handler)
         logging.getLogger("holdfast.job").setLevel(logging.INFO)
         await self._register()
-        for service in (self.journal, self.attention, self.slots, self.claimer):
-            await service.start()
+        await self.journal.start()
 
     async def stop(self, grace: float | None = None) -> bool:
         """Take nothing new, wait up to *grace* seconds, hand the rest back; True if all jobs finished."""
