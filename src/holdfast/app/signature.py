@@ -26,11 +26,12 @@ class Signature:
 
     def __init__(self, kind: str, function: Callable[..., Any], job_type: type) -> None:
         self.kind = kind
-        self._bind = inspect.signature(function)
         hints = _hints(kind, function)
         self.job_parameter = next((name for name, hint in hints.items() if hint is job_type), None)
-        fields = [self._field(parameter, hints) for parameter in self._bind.parameters.values()]
-        wanted = [field for field in fields if field[0] != self.job_parameter]
+        whole = inspect.signature(function)
+        given = [one for one in whole.parameters.values() if one.name != self.job_parameter]
+        self._bind = whole.replace(parameters=given)
+        wanted = [self._field(parameter, hints) for parameter in given]
         self.names = tuple(field[0] for field in wanted)
         struct = msgspec.defstruct("Arguments", wanted, forbid_unknown_fields=True, kw_only=True, gc=False)
         self._struct = struct
@@ -51,14 +52,11 @@ class Signature:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the arguments as JSON text; raises `ArgumentsInvalid` or `PayloadTooLarge`."""
-        if self.job_parameter is not None and self.job_parameter not in kwargs:
-            kwargs = kwargs | {self.job_parameter: None}
         try:
             bound = self._bind.bind(*args, **kwargs)
         except TypeError as error:
             raise ArgumentsInvalid(self.kind, str(error)) from None
-        plain = {name: value for name, value in bound.arguments.items() if name != self.job_parameter}
-        text = json_text(plain, lambda problem: ArgumentsInvalid(self.kind, problem))
+        text = json_text(bound.arguments, lambda problem: ArgumentsInvalid(self.kind, problem))
         self.decode(text)
         if len(text) > MAX_ARGS_BYTES // 4 and (size := len(text.encode())) > MAX_ARGS_BYTES:
             raise PayloadTooLarge(f"arguments of {self.kind!r}", size=size, limit=MAX_ARGS_BYTES)
