@@ -25,19 +25,22 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An attempt that ends its job; *seconds* is how long the handler ran."""
+    """An attempt that ends its job; *seconds* is how long the handler ran, *kind* is for whoever counts."""
 
     fence: Fence
     decision: Final
     seconds: float = 0.0
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """An attempt whose job goes on."""
+    """An attempt whose job goes on; *seconds* and *kind* are for whoever counts, empty from the buffer."""
 
     fence: Fence
     decision: PutBack
+    seconds: float = 0.0
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,10 +39,11 @@ class Reporter:
 
     def report(self, running: Running, decision: Transition) -> None:
         """Take over one decision; the attempt counts as held until it is written."""
+        kind = running.claimed.kind
         if isinstance(decision, PutBack):
-            self._returned.append(Returned(running.fence, decision))
+            self._returned.append(Returned(running.fence, decision, running.seconds, kind))
         else:
-            self._ended.append(Ended(running.fence, decision, running.seconds))
+            self._ended.append(Ended(running.fence, decision, running.seconds, kind))
         self._take_off()
 
     def put_back(self, fences: Sequence[Fence], decision: PutBack) -> None:
@@ -120,7 +121,7 @@ class Reporter:
                 await self._write(make, [one])
             return
         text = storable(f"the outcome could not be stored: {error}")
-        failed = [Ended(batch[0].fence, Fail(error=text, reason=text))]
+        failed = [Ended(batch[0].fence, Fail(error=text, reason=text), batch[0].seconds, batch[0].kind)]
         await self._write(attempts.finish_jobs, failed)
 
     def _settle(self, batch: Sequence[Ended] | Sequence[Returned], accepted: set[int]) -> None:
@@ -128,4 +129,4 @@ class Reporter:
         stale = [one.fence for one in batch if one.fence.job_id not in accepted]
         if stale:
             self._events.emit("attempts.stale", fences=stale)
-        self._events.emit("attempts.reported", batch=batch, accepted=len(accepted))
+        self._events.emit("attempts.reported", batch=batch, accepted=len(accepted), stale=stale)

@@ -1,0 +1,70 @@
+"""Serves metrics and the two questions of an orchestrator: does it live, is it ready."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from holdfast.errors import SettingInvalid
+
+Check = Callable[[], bool]
+
+# A client that does not send its request in this time is let go, in seconds.
+PATIENCE = 10.0
+
+
+class MetricsServer:
+    """An HTTP server in threads of its own: ``/metrics``, ``/livez`` and ``/readyz``.
+
+    *lives* says whether a restart would help, *ready* whether work is taken.  Both answer 200 or 503.
+    """
+
+    def __init__(self, registry: CollectorRegistry, *, lives: Check, ready: Check) -> None:
+        self._registry, self._checks = registry, {"/livez": lives, "/readyz": ready}
+        self._server: ThreadingHTTPServer | None = None
+
+    def start(self, host: str, port: int) -> str:
+        """Begin to serve and answer the address; raises `SettingInvalid` where the port is taken."""
+        answer = self._answer
+
+        class Request(BaseHTTPRequestHandler):
+            timeout = PATIENCE
+
+            def do_GET(self) -> None:
+                status, kind, body = answer(self.path.partition("?")[0], self.headers.get("Accept", ""))
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing: a scrape is no news."""
+
+        try:
+            self._server = ThreadingHTTPServer((host, port), Request)
+        except OSError as error:
+            msg = f"metrics cannot be served on {host} port {port}: {error.strerror or error}"
+            raise SettingInvalid(msg, setting="metrics_port") from error
+        threading.Thread(target=self._server.serve_forever, name="holdfast metrics", daemon=True).start()
+        return f"http://{host}:{self._server.server_port}/metrics"
+
+    def stop(self) -> None:
+        """Stop serving; safe to call twice."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+    def _answer(self, path: str, accept: str) -> tuple[int, str, bytes]:
+        if path == "/metrics":
+            encode, kind = choose_encoder(accept)
+            return 200, kind, encode(self._registry)
+        check = self._checks.get(path)
+        if check is None:
+            return 404, "text/plain", b"try /metrics, /livez or /readyz\n"
+        return (200, "text/plain", b"ok\n") if check() else (503, "text/plain", b"no\n")

@@ -1,0 +1,153 @@
+"""Turns events into log lines.  All wording of the log lives here.
+
+Whoever emits an event only gives facts; this subscriber knows how loud each is and how it reads.  A
+line goes to the standard logging module with the event's name and its fields beside the sentence, see
+`runtime.console` for how it looks.  An event without a line here is logged by its bare name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.model.outcome import Fail, PutBack, Stop
+
+LOGGER = "holdfast.events"
+FIELDS = "holdfast_fields"
+
+_DEBUG, _INFO, _WARNING, _ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How loud an event is and how it reads; the sentence may use the event's fields."""
+
+    level: int
+    sentence: str
+
+
+LINES: Mapping[str, Line] = {
+    # The worker
+    "worker.registered": Line(_INFO, "worker {worker_id} ({name}) is online"),
+    "worker.draining": Line(_INFO, "worker {worker_id} takes nothing new and finishes what it has"),
+    "worker.left_behind": Line(
+        _WARNING, "worker {worker_id} leaves {held} attempts behind: a rescue gives their jobs back"
+    ),
+    "worker.stopped": Line(_INFO, "worker {worker_id} has stopped"),
+    "worker.lost": Line(_WARNING, "worker {worker_id} has not renewed its lease and counts as lost"),
+    "stop.requested": Line(_INFO, "{signal}: no new claims; running jobs have {grace:g} s"),
+    "stop.hurried": Line(_WARNING, "{signal} again: running jobs are handed back now"),
+    "lease.renewed": Line(_DEBUG, "the lease of worker {worker_id} is renewed"),
+    "lease.delayed": Line(_WARNING, "the lease of worker {worker_id} could not be renewed: {error}"),
+    "lease.abandoned": Line(
+        _ERROR,
+        "the event loop has stood still for {seconds:.0f} s: worker {worker_id} does not renew its lease",
+    ),
+    "lease.lost": Line(
+        _ERROR, "worker {worker_id} was declared lost: its {held} attempts are stopped, it begins anew"
+    ),
+    # Jobs
+    "attempt.started": Line(_DEBUG, "job {job_id} ({kind}) begins attempt {attempt}"),
+    "attempts.reported": Line(_DEBUG, "{accepted} outcomes are recorded"),
+    "attempts.stale": Line(
+        _WARNING, "the outcomes of {fences} came too late: another attempt owns the job now"
+    ),
+    "report.delayed": Line(
+        _WARNING, "{attempts} outcomes could not be recorded, next try in {retry_in:.1f} s: {error}"
+    ),
+    "jobs.claimed": Line(_DEBUG, "{count} jobs are claimed"),
+    "cancel.delivered": Line(_INFO, "attempt {fence} is asked to stop: its job was cancelled"),
+    "log.lost": Line(_WARNING, "{lines} lines of jobs' logs are lost: {error}"),
+    # The leader
+    "leader.changed": Line(_INFO, "this process {leads} (term {term})"),
+    "jobs.staged": Line(_DEBUG, "{count} due jobs are available now"),
+    "jobs.rescued": Line(_WARNING, "{rescued} jobs are rescued from lost workers"),
+    # The process
+    "service.failed": Line(_WARNING, "{service} failed and tries again in {retry_in:.1f} s: {error}"),
+    "listen.connected": Line(_DEBUG, "notifications are heard"),
+    "listen.lost": Line(_WARNING, "the connection for notifications is lost: polling until it is back"),
+    "database.awaited": Line(_WARNING, "waiting for the database, next try in {retry_in:.1f} s: {error}"),
+    "metrics.served": Line(_INFO, "metrics are on {address}"),
+    "process.started": Line(_INFO, "process {number} started as pid {pid}"),
+    "process.died": Line(
+        _ERROR, "process {number} (pid {pid}) {end}: it is started again in {retry_in:.1f} s"
+    ),
+    "process.ended": Line(_INFO, "process {number} (pid {pid}) {end}"),
+    "process.killed": Line(_WARNING, "process {number} (pid {pid}) did not stop in time and is killed"),
+}
+
+
+class Logbook:
+    """A subscriber that writes every event to the standard logging module."""
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        self._logger = logger or logging.getLogger(LOGGER)
+
+    def __call__(self, event: str, fields: dict[str, Any]) -> None:
+        if event == "attempt.ended":
+            self._attempt_ended(fields)
+            return
+        line = LINES.get(event)
+        level = _INFO if line is None else line.level
+        if self._logger.isEnabledFor(level):
+            facts = plain(fields)
+            sentence = event if line is None else line.sentence.format_map(facts)
+            self._logger.log(level, "%s", sentence, extra={FIELDS: (event, facts)})
+
+    def _attempt_ended(self, fields: dict[str, Any]) -> None:
+        level, end = _ending(fields["decision"])
+        if self._logger.isEnabledFor(level):
+            facts = plain(fields)
+            sentence = f"job {facts['job_id']} ({facts['kind']}) {end} in attempt {facts['attempt']}"
+            self._logger.log(level, "%s", sentence, extra={FIELDS: ("attempt.ended", facts)})
+
+
+def _ending(decision: Any) -> tuple[int, str]:
+    match decision:
+        case Fail(_, reason):
+            return _ERROR, f"has failed ({reason})"
+        case Stop(reason):
+            return _INFO, f"is cancelled ({reason})"
+        case PutBack(outcome, delay, True, reason):
+            return _WARNING, f"is {outcome} in {delay:.1f} s ({reason})"
+        case PutBack(outcome, _, _, reason):
+            return _DEBUG, f"is {outcome} ({reason})"
+    return _DEBUG, "has ended"
+
+
+def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an event as values that a log line can hold."""
+    facts: dict[str, Any] = {}
+    for name, value in fields.items():
+        match name:
+            case "running":
+                claimed = value.claimed
+                facts |= {"job_id": claimed.id, "kind": claimed.kind, "attempt": claimed.attempt}
+                facts["seconds"] = round(value.seconds, 6)
+            case "decision" | "batch" | "stale":
+                continue
+            case "rescued":
+                facts |= {"rescued": len(value), "jobs": [one.job_id for one in value[:20]]}
+            case "fences":
+                facts["fences"] = ", ".join(_fence(fence) for fence in value[:20])
+            case "fence":
+                facts["fence"] = _fence(value)
+            case "leads":
+                facts["leads"] = "leads now" if value else "does not lead any more"
+            case _:
+                facts[name] = _plain_value(value)
+    return facts
+
+
+def _fence(fence: Any) -> str:
+    return f"{fence.job_id}/{fence.attempt}"
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, BaseException):
+        return " ".join(f"{type(value).__name__}: {value}".split())[:500]
+    if value is None or isinstance(value, (str, int, float, list, tuple)):
+        return value
+    return str(value)
