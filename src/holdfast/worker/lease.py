@@ -45,10 +45,22 @@ class Lease:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.renewals = 0
+        self.renewed_at = time.monotonic()
+
+    @property
+    def stood_still(self) -> float:
+        """For how many seconds the loop has not turned."""
+        return time.monotonic() - self._last_turn
+
+    @property
+    def is_watched(self) -> bool:
+        """True while the loop turns often enough for a renewal to be right."""
+        return self.stood_still <= self._patience()
 
     def start(self, worker_id: int, changed: Callable[[WorkerState | None], None]) -> None:
         """Begin to renew the lease of *worker_id*; call it on the loop that is to be watched."""
         self._loop = asyncio.get_running_loop()
+        self.renewed_at = time.monotonic()
         self._pulse()
         self._ended = threading.Event()
         arguments = (worker_id, changed, self._ended)
@@ -75,9 +87,8 @@ class Lease:
         line = _Line(self._config, self._every)
         rest = self._every
         while not ended.wait(rest):
-            stood_still = time.monotonic() - self._last_turn
-            if stood_still > self._patience():
-                self._events.emit("lease.abandoned", worker_id=worker_id, seconds=stood_still)
+            if not self.is_watched:
+                self._events.emit("lease.abandoned", worker_id=worker_id, seconds=self.stood_still)
                 rest = RETRY
                 continue
             try:
@@ -88,6 +99,7 @@ class Lease:
                 rest = min(RETRY, self._every)
                 continue
             self.renewals += 1
+            self.renewed_at = time.monotonic()
             rest = self._every
             changed(state)
             if state is None:

@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable
 
 from holdfast import __version__
@@ -62,7 +63,8 @@ class Worker:
         self._log_handler = JournalHandler(self.journal)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.worker_id = 0
-        self.drained = asyncio.Event()
+        self._grace: asyncio.Timeout | None = None
+        self._hurried = False
         self.on_drain: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
@@ -94,6 +96,28 @@ class Worker:
             await self._database.run(workers.end_worker(self.worker_id))
         self.events.emit("worker.stopped", worker_id=self.worker_id, finished=finished)
         return finished
+
+    def hurry(self) -> None:
+        """End the grace of a stop now, or give none to the stop that comes."""
+        self._hurried = True
+        if self._grace is not None:
+            self._grace.reschedule(asyncio.get_running_loop().time())
+
+    @property
+    def lives(self) -> bool:
+        """False when only a restart helps: the loop stands still for longer than any job may take."""
+        return self.lease.is_watched
+
+    @property
+    def ready(self) -> bool:
+        """True while this worker takes jobs and its lease is young."""
+        renewed = time.monotonic() - self.lease.renewed_at < self.config.ttl
+        return bool(self.worker_id) and not self.claimer.draining and renewed
+
+    @property
+    def abandoned(self) -> int:
+        """How many threads still run handlers whose attempts have ended."""
+        return self._executors.abandoned
 
     def notified(self, topic: str, rest: str) -> None:
         """React to a notification; see `store.listen`."""
@@ -175,12 +199,15 @@ class Worker:
 
     async def _drain(self, grace: float) -> bool:
         self.claimer.draining = True
+        self.events.emit("worker.stopping", worker_id=self.worker_id, grace=grace)
         self.claimer.give_back(0.0, "the worker is stopping")
         try:
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout(0.0 if self._hurried else grace) as self._grace:
                 await self.held.wait_empty()
         except TimeoutError:
             return False
+        finally:
+            self._grace = None
         return True
 
     async def _hand_back(self) -> None:
