@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.model.worker import QueueLimits
+from holdfast.model.worker import QueueLimits, QueueRecord
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement
 
@@ -18,3 +18,12 @@ def queue_limits(queues: Sequence[str]) -> Statement[list[QueueLimits]]:
 
 def _limits(rows: Sequence[Row]) -> list[QueueLimits]:
     return [QueueLimits(*row) for row in rows]
+
+
+def list_queues() -> Statement[list[QueueRecord]]:
+    """Look at every queue with its switches and rolled-up counts."""
+    return Statement("list_queues", _SQL["list_queues"], (), _records)
+
+
+def _records(rows: Sequence[Row]) -> list[QueueRecord]:
+    return [QueueRecord(*row) for row in rows]
