@@ -6,12 +6,12 @@ SHELL := /bin/sh
 
 python := .venv/bin/python
 ready := .venv/ready
-sources := $(wildcard src tests examples bench)
+sources := $(wildcard src tests examples bench scripts)
 # One version for everybody who regenerates the lock files. `make lock LOCK_FLAGS=--upgrade` moves all pins.
 uv := uv==0.13.8
 compile := $(python) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help demo up test check verify soak docs lock setup clean
+.PHONY: help demo up test check verify soak docs generate lock setup clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ soak: setup ## run the long tests under load
 
 docs: setup ## check that the docs say what the program does
 	@$(python) -m pytest -q tests/contracts -k docs
+
+generate: setup ## write the sync client anew from the async one
+	@$(python) scripts/sync_client.py
 
 lock: setup ## write requirements/*.txt anew from pyproject.toml, with hashes
 	@echo "lock: installing $(uv)"; $(python) -m pip install -qq --disable-pip-version-check $(uv)

@@ -9,18 +9,27 @@ from holdfast.app.handler import Handler, JobRequest
 from holdfast.app.job import Job
 from holdfast.app.registry import App
 from holdfast.client.asynchronous import Client
+from holdfast.client.synchronous import SyncClient
 from holdfast.errors import (
     ArgumentsInvalid,
+    ConnectionUnsupported,
+    DatabaseRefused,
     DatabaseUnavailable,
     DuplicateJob,
     HoldfastError,
+    InputInvalid,
     JobCancelled,
     JobFailed,
+    JobNotFound,
     LeaseLost,
+    OptionInvalid,
+    PayloadTooLarge,
     Poison,
+    SchemaMismatch,
+    UnknownKind,
     WaitTimeout,
 )
-from holdfast.model.job import JobHandle, JobState
+from holdfast.model.job import Enqueued, JobHandle, JobState, UniquePolicy
 from holdfast.model.outcome import Cancel, Retry, Snooze
 from holdfast.rules.backoff import Constant, Custom, Exponential, Linear
 
@@ -29,23 +38,34 @@ __all__ = [
     "ArgumentsInvalid",
     "Cancel",
     "Client",
+    "ConnectionUnsupported",
     "Constant",
     "Custom",
+    "DatabaseRefused",
     "DatabaseUnavailable",
     "DuplicateJob",
+    "Enqueued",
     "Exponential",
     "Handler",
     "HoldfastError",
+    "InputInvalid",
     "Job",
     "JobCancelled",
     "JobFailed",
     "JobHandle",
+    "JobNotFound",
     "JobRequest",
     "JobState",
     "LeaseLost",
     "Linear",
+    "OptionInvalid",
+    "PayloadTooLarge",
     "Poison",
     "Retry",
+    "SchemaMismatch",
     "Snooze",
+    "SyncClient",
+    "UniquePolicy",
+    "UnknownKind",
     "WaitTimeout",
 ]

@@ -4,10 +4,12 @@ HoldfastError
 ├── InputInvalid                 what the caller gave cannot be used
 │   ├── ArgumentsInvalid         arguments do not fit the handler's signature
 │   ├── OptionInvalid            an option of a job, queue or worker is out of range
+│   ├── ConnectionUnsupported    a caller's connection is of no kind that the client takes
 │   ├── PayloadTooLarge          arguments, result, log or checkpoint exceed their limit
 │   ├── BackoffInvalid           a retry policy makes no sense
 │   ├── ScheduleInvalid          a schedule's rule or time zone makes no sense
-│   └── SettingInvalid           a setting is unknown or has a bad value
+│   ├── SettingInvalid           a setting is unknown or has a bad value
+│   └── AppNotFound              there is no application at that address
 ├── UnknownKind                  no handler is registered under that kind
 ├── DuplicateJob                 a live job has the same unique key
 ├── JobNotFound                  no job has that id
@@ -17,6 +19,7 @@ HoldfastError
 ├── JobFailed                    the awaited job ended as failed
 ├── JobCancelled                 the awaited job ended as cancelled
 ├── WaitTimeout                  the awaited job did not end in time
+├── DrainEndless                 a drained test queue does not come to an end
 ├── DependencyMissing            an optional package is not installed
 ├── Poison                       raised by a handler: this job can never succeed
 ├── DatabaseUnavailable          PostgreSQL cannot be reached
@@ -57,6 +60,16 @@ class OptionInvalid(InputInvalid):
         self.option, self.value, self.expected = option, value, expected
 
 
+class ConnectionUnsupported(InputInvalid):
+    """A caller's connection is of no kind that the client takes; nothing was sent to it."""
+
+    def __init__(self, connection: object, problem: str) -> None:
+        # Only the type is named: how a connection shows itself may hold a password.
+        found = f"{type(connection).__module__}.{type(connection).__qualname__}"
+        super().__init__(f"cannot enqueue on a {found}: {problem}")
+        self.connection_type, self.problem = found, problem
+
+
 class PayloadTooLarge(InputInvalid):
     """Something to be stored exceeds its size limit."""
 
@@ -89,6 +102,14 @@ class SettingInvalid(InputInvalid):
     def __init__(self, problem: str, *, setting: str | None = None, source: str | None = None) -> None:
         super().__init__(problem)
         self.setting, self.source = setting, source
+
+
+class AppNotFound(InputInvalid):
+    """There is no application at that address."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(f"no application at {address!r}: {problem}")
+        self.address, self.problem = address, problem
 
 
 class UnknownKind(HoldfastError):
@@ -179,6 +200,17 @@ class WaitTimeout(HoldfastError):
     def __init__(self, job_id: int, seconds: float) -> None:
         super().__init__(f"job {job_id} has not ended within {seconds:g} s; it goes on")
         self.job_id, self.seconds = job_id, seconds
+
+
+class DrainEndless(HoldfastError):
+    """A drain ran as many attempts as it may, and jobs are still due."""
+
+    def __init__(self, *, limit: int, kind: str, times: int) -> None:
+        super().__init__(
+            f"drain ran {limit} attempts and is not done, {times} of them of kind {kind!r}: "
+            "does it snooze, retry or enqueue itself for ever? If not, raise limit="
+        )
+        self.limit, self.kind, self.times = limit, kind, times
 
 
 class DependencyMissing(HoldfastError):

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import sleep
 from collections.abc import Iterable
-from dataclasses import replace
+from datetime import timedelta
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-import msgspec
-
 from holdfast.app.handler import JobRequest
-from holdfast.app.options import NOTHING, Options, resolved
-from holdfast.client.keywords import EnqueueOptions
-from holdfast.errors import JobCancelled, JobFailed, JobNotFound, WaitTimeout
-from holdfast.model.job import JobHandle, JobState, NewJob
+from holdfast.app.options import resolved, seconds_from
+from holdfast.client.answer import answer
+from holdfast.client.keywords import EnqueueOptions, chosen
+from holdfast.errors import JobNotFound, WaitTimeout
+from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import bulk, jobs
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.store.foreign import run_foreign
-from holdfast.store.jobs import JobEnd
 
 COPY_FROM = 500
 FIRST_LOOK, LAST_LOOK = 0.005, 0.25
@@ -33,8 +32,15 @@ class Client:
     def __init__(
         self, dsn: str, *, schema: str = "holdfast", pool_size: int = 5, pgbouncer: bool = False
     ) -> None:
-        config = DatabaseConfig(dsn=dsn, schema=schema, pool_size=pool_size, pgbouncer=pgbouncer)
-        self._database = Database(replace(config, application_name="holdfast client"))
+        self._database = Database(
+            DatabaseConfig(
+                dsn=dsn,
+                schema=schema,
+                pool_size=pool_size,
+                pgbouncer=pgbouncer,
+                application_name="holdfast client",
+            )
+        )
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -58,18 +64,18 @@ class Client:
     ) -> JobHandle:
         """Enqueue one job; it exists once the transaction commits.
 
-        *connection* is the caller's own, of asyncpg, psycopg, SQLAlchemy or Django: then the job is part
+        *connection* is the caller's own async one, of asyncpg, psycopg or SQLAlchemy: then the job is part
         of its transaction.  Raises `OptionInvalid`, `DuplicateJob`, `DatabaseUnavailable`.
         """
-        job = resolved(request, Options(**options) if options else NOTHING)
-        return (await self._put([job], connection))[0]
+        [handle] = await self._put([resolved(request, chosen(options))], connection)
+        return handle
 
     async def enqueue_many(
         self, requests: Iterable[JobRequest], *, connection: Any = None, **options: Unpack[EnqueueOptions]
     ) -> list[JobHandle]:
         """Enqueue many jobs, all or none, under the same options; answers their handles in order."""
-        chosen = Options(**options) if options else NOTHING
-        rows = [resolved(request, chosen) for request in requests]
+        same = chosen(options)
+        rows = [resolved(request, same) for request in requests]
         if not rows:
             return []
         if connection is None and len(rows) >= COPY_FROM and bulk.fits(rows):
@@ -83,29 +89,23 @@ class Client:
             return await self._database.run(statement)
         return await run_foreign(connection, statement, self._database.schema)
 
-    async def wait(self, job_id: int, *, timeout: float | None = None) -> Any:
+    async def wait(self, job_id: int, *, timeout: timedelta | float | None = None) -> Any:
         """Wait for a job and return its result.
 
         Raises `JobFailed`, `JobCancelled`, `JobNotFound`, and `WaitTimeout` after *timeout* seconds.
         """
-        pause = FIRST_LOOK
-        try:
-            async with asyncio.timeout(timeout):
-                while True:
-                    end = await self._database.run(jobs.job_end(job_id))
-                    if end is None:
-                        raise JobNotFound(job_id)
-                    if end.state.is_final:
-                        return _answer(job_id, end)
-                    await asyncio.sleep(pause)
-                    pause = min(LAST_LOOK, pause * 1.5)
-        except TimeoutError:
-            raise WaitTimeout(job_id, timeout or 0.0) from None
-
-
-def _answer(job_id: int, end: JobEnd) -> Any:
-    if end.state is JobState.FAILED:
-        raise JobFailed(job_id, end.reason or end.error or "no reason is recorded")
-    if end.state is JobState.CANCELLED:
-        raise JobCancelled(job_id, end.reason or "no reason is recorded")
-    return None if end.result is None else msgspec.json.decode(end.result)
+        patience = None if timeout is None else seconds_from("timeout", timeout)
+        began, pause = monotonic(), FIRST_LOOK
+        while True:
+            end = await self._database.run(jobs.job_end(job_id))
+            if end is None:
+                raise JobNotFound(job_id)
+            if end.state.is_final:
+                return answer(job_id, end)
+            if patience is not None:
+                left = began + patience - monotonic()
+                if left <= 0:
+                    raise WaitTimeout(job_id, patience)
+                pause = min(pause, left)
+            await sleep(pause)
+            pause = min(LAST_LOOK, pause * 1.5)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
+from holdfast.app.options import NOTHING, Options
+from holdfast.errors import OptionInvalid
 from holdfast.rules.backoff import Backoff
 
 
@@ -26,3 +28,12 @@ class EnqueueOptions(TypedDict, total=False):
     meta: dict[str, Any]
     parent_id: int
     trace: str
+
+
+def chosen(options: EnqueueOptions) -> Options:
+    """Return the keywords of a call as options; raises `OptionInvalid` for a name that is none."""
+    for name, value in options.items():
+        if name not in EnqueueOptions.__annotations__:
+            known = ", ".join(EnqueueOptions.__annotations__)
+            raise OptionInvalid(name, value, f"there is no such option; there are {known}")
+    return Options(**options) if options else NOTHING

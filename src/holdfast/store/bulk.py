@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import jobs as statements
 from holdfast.store.database import Connection, own_errors, run_on
+from holdfast.store.foreign import foreign_errors, run_foreign_sync
+from holdfast.store.jobs import Reserved
+from holdfast.store.statement import Row, Statement
+from holdfast.store.sync_database import SyncConnection
 
 JOB_COLUMNS = (
     "id",
@@ -33,27 +38,65 @@ def fits(jobs: Sequence[NewJob]) -> bool:
     return all(job.unique_key is None for job in jobs)
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The rows of one table, as COPY takes them."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """All that a COPY of jobs has to do in one transaction: the tables, then the statements."""
+
+    tables: tuple[Table, ...]
+    after: tuple[Statement[list[int]], ...]
+
+
+def load(jobs: Sequence[NewJob], reserved: Reserved) -> Load:
+    """Return what puts *jobs* in under the reserved ids; they are due as of the reservation's time."""
+    dues = [_due(job, reserved.now) for job in jobs]
+    tables = (
+        Table("jobs", JOB_COLUMNS, _asked(jobs, reserved)),
+        Table("live_jobs", LIVE_COLUMNS, _lived(jobs, reserved, dues)),
+    )
+    later = min((due for due in dues if due > reserved.now), default=None)
+    announce = statements.announce(sorted({job.queue for job in jobs}), later)
+    keyed = {job.queue: job.concurrency_key for job in jobs if job.concurrency_key is not None}
+    if not keyed:
+        return Load(tables, (announce,))
+    return Load(tables, (statements.mark_keyed(list(keyed), list(keyed.values())), announce))
+
+
 async def copy_jobs(connection: Connection, schema: str, jobs: Sequence[NewJob]) -> list[JobHandle]:
     """Put *jobs* in by COPY, inside the transaction that *connection* is in."""
+    reserved = await run_on(connection, statements.reserve_ids(len(jobs)), schema)
+    work = load(jobs, reserved)
     async with own_errors(schema):
-        now: datetime = await connection.fetchval(f'select "{schema}".now()')
-    ids = await run_on(connection, statements.reserve_ids(len(jobs)), schema)
-    dues = [_due(job, now) for job in jobs]
-    async with own_errors(schema):
-        await connection.copy_records_to_table(
-            "jobs", schema_name=schema, columns=JOB_COLUMNS, records=_asked(jobs, ids, now)
-        )
-        await connection.copy_records_to_table(
-            "live_jobs", schema_name=schema, columns=LIVE_COLUMNS, records=_lived(jobs, ids, dues, now)
-        )
-    queues = sorted({job.queue for job in jobs})
-    keyed = {(job.queue, job.concurrency_key) for job in jobs if job.concurrency_key is not None}
-    if keyed:
-        marks = dict(keyed)
-        await run_on(connection, statements.mark_keyed(list(marks), list(marks.values())), schema)
-    later = min((due for due in dues if due > now), default=None)
-    await run_on(connection, statements.announce(queues, later), schema)
-    return [JobHandle(job_id) for job_id in ids]
+        for table in work.tables:
+            await connection.copy_records_to_table(
+                table.name, schema_name=schema, columns=table.columns, records=table.rows
+            )
+    for statement in work.after:
+        await run_on(connection, statement, schema)
+    return [JobHandle(job_id) for job_id in reserved.ids]
+
+
+def copy_jobs_sync(connection: SyncConnection, schema: str, jobs: Sequence[NewJob]) -> list[JobHandle]:
+    """Put *jobs* in by COPY, inside the transaction that a psycopg *connection* is in."""
+    reserved = run_foreign_sync(connection, statements.reserve_ids(len(jobs)), schema)
+    work = load(jobs, reserved)
+    with foreign_errors(schema), connection.cursor() as cursor:
+        for table in work.tables:
+            target = f'copy "{schema}".{table.name} ({", ".join(table.columns)}) from stdin'
+            with cursor.copy(target.encode()) as copy:
+                for row in table.rows:
+                    copy.write_row(row)
+    for statement in work.after:
+        run_foreign_sync(connection, statement, schema)
+    return [JobHandle(job_id) for job_id in reserved.ids]
 
 
 def _due(job: NewJob, now: datetime) -> datetime:
@@ -62,7 +105,7 @@ def _due(job: NewJob, now: datetime) -> datetime:
     return now if job.delay is None else now + timedelta(seconds=job.delay)
 
 
-def _asked(jobs: Sequence[NewJob], ids: Sequence[int], now: datetime) -> list[tuple[object, ...]]:
+def _asked(jobs: Sequence[NewJob], reserved: Reserved) -> list[Row]:
     return [
         (
             job_id,
@@ -78,24 +121,22 @@ def _asked(jobs: Sequence[NewJob], ids: Sequence[int], now: datetime) -> list[tu
             job.meta,
             job.parent_id,
             job.trace,
-            now,
+            reserved.now,
         )
-        for job_id, job in zip(ids, jobs, strict=True)
+        for job_id, job in zip(reserved.ids, jobs, strict=True)
     ]
 
 
-def _lived(
-    jobs: Sequence[NewJob], ids: Sequence[int], dues: Sequence[datetime], now: datetime
-) -> list[tuple[object, ...]]:
+def _lived(jobs: Sequence[NewJob], reserved: Reserved, dues: Sequence[datetime]) -> list[Row]:
     return [
         (
             job_id,
             job.queue,
             job.kind,
             job.priority,
-            "scheduled" if due > now else "available",
+            "scheduled" if due > reserved.now else "available",
             due,
             job.concurrency_key,
         )
-        for job_id, job, due in zip(ids, jobs, dues, strict=True)
+        for job_id, job, due in zip(reserved.ids, jobs, dues, strict=True)
     ]

@@ -20,6 +20,18 @@ T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 
+# Generic plans keep the claim steady; a custom plan made on skewed statistics stalls it.  A generic plan lives until
+# the next ANALYZE, so one that was made while the tables were empty must not read them from end to end.
+PINNED_PLANS = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+}
+# Custom plans are thrown away: none that was made under these settings is met by a later claim.
+FREE_PLANS = """set local plan_cache_mode = force_custom_plan; set local enable_seqscan = on;
+set local enable_bitmapscan = on"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseConfig:
     """Where the database is and how to talk to it.
@@ -48,14 +60,14 @@ class DatabaseConfig:
         }
         if self.pgbouncer:
             return options | {"statement_cache_size": 0}
-        # Generic plans keep the claim steady; a custom plan made on skewed statistics stalls it.
-        settings = {
-            "application_name": self.application_name,
-            "plan_cache_mode": "force_generic_plan",
-            "jit": "off",
-            "timezone": "UTC",
-        }
-        return options | {"server_settings": settings}
+        return options | {"server_settings": self.session_settings()}
+
+    def session_settings(self) -> dict[str, str]:
+        """Return what every session is set to; nothing behind a pooler, which shares its sessions out."""
+        if self.pgbouncer:
+            return {}
+        settings = {"application_name": self.application_name, "jit": "off", "timezone": "UTC"}
+        return settings | PINNED_PLANS
 
 
 @asynccontextmanager
@@ -135,13 +147,19 @@ class Database:
             await self._pool.release(lent) if self._pool is not None else lent.terminate()
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
-        """Lend a connection inside a transaction that commits when the block ends well."""
+    async def transaction(self, *, pinned: bool = True) -> AsyncIterator[Connection]:
+        """Lend a connection inside a transaction that commits when the block ends well.
+
+        *pinned* is False for statements that are not ours: then the planner chooses freely.
+        """
         async with self.connection() as connection:
-            transaction = connection.transaction()
+            # A claim under a limit counts what is committed once it has its lock, whatever the role's default is.
+            transaction = connection.transaction(isolation="read_committed")
             async with own_errors(self.schema):
                 await transaction.start()
             try:
+                if not pinned and not self.config.pgbouncer:
+                    await connection.execute(FREE_PLANS)
                 yield connection
             except BaseException:
                 # The connection may be what broke; the caller's error says more than a failed rollback.

@@ -16,6 +16,9 @@ DUPLICATE = "HF001"
 MISSING = frozenset({"42883", "42P01", "3F000", "42703"})
 # Too many connections, shutdown, crash, start-up, and every connection exception (class 08).
 UNAVAILABLE = frozenset({"53300", "57P01", "57P02", "57P03", "57P05"})
+# A feature, state or right that is missing, a transaction given up to another (deadlock, serialisation),
+# a limit, a lock or time-out set by the operator, a full or broken disk: nothing was changed.
+REFUSED = ("0A", "25", "28", "3D", "40", "42", "53", "54", "55", "57", "58", "XX")
 
 
 def translated(error: BaseException, schema: str) -> HoldfastError | None:
@@ -32,7 +35,7 @@ def translated(error: BaseException, schema: str) -> HoldfastError | None:
         return SchemaMissing(schema)
     if sqlstate.startswith(("22", "23")):
         return InputInvalid(f"PostgreSQL refused a value: {text}")
-    if sqlstate.startswith(("42", "53", "54", "58", "28", "3D", "25")):
+    if sqlstate.startswith(REFUSED):
         return DatabaseRefused(f"PostgreSQL refused ({sqlstate}): {text}")
     return None
 
@@ -42,7 +45,7 @@ def _without_sqlstate(error: BaseException, text: str) -> HoldfastError | None:
         return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")
     # asyncpg reports a connection that died between two statements as an InterfaceError.
     if type(error).__name__ in {"InterfaceError", "InternalClientError", "OperationalError"}:
-        return DatabaseUnavailable(f"the connection to PostgreSQL is gone: {text}")
+        return DatabaseUnavailable(f"the connection to PostgreSQL failed: {text}")
     if type(error).__name__ == "DataError":
         return InputInvalid(f"a value cannot be sent to PostgreSQL: {text}")
     return None

@@ -32,7 +32,7 @@ def enqueue_jobs(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
         [job.priority for job in jobs],
         [job.max_attempts for job in jobs],
         [job.timeout for job in jobs],
-        [job.run_at for job in jobs],
+        [job.run_at and job.run_at.isoformat() for job in jobs],
         [job.delay for job in jobs],
         [job.retry for job in jobs],
         [job.unique_key for job in jobs],
@@ -58,9 +58,21 @@ def _handles(rows: Sequence[Row]) -> list[JobHandle]:
     return [JobHandle(row[0], Enqueued(row[1])) for row in rows]
 
 
-def reserve_ids(count: int) -> Statement[list[int]]:
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Ids that nobody else will get, and the database's now when they were taken."""
+
+    ids: list[int]
+    now: datetime
+
+
+def reserve_ids(count: int) -> Statement[Reserved]:
     """Take a block of job ids for a COPY."""
-    return Statement("reserve_ids", _SQL["reserve_ids"], (count,), column)
+    return Statement("reserve_ids", _SQL["reserve_ids"], (count,), _reserved)
+
+
+def _reserved(rows: Sequence[Row]) -> Reserved:
+    return Reserved(*rows[0])
 
 
 def announce(queues: Sequence[str], due: datetime | None) -> Statement[list[int]]:

@@ -1,16 +1,17 @@
 -- name: enqueue_jobs
 -- Puts jobs in, one array per column; answers place, id and status in the order asked.
 -- Locks nothing but the rows it makes; under a unique key it waits for whoever else is inserting that key.
+-- JSON and times travel as text: a caller's connection may have codecs of its own for them.
 select job_id, status
 from holdfast.enqueue_jobs(
-    $1::text[], $2::text[], $3::jsonb[], $4::smallint[], $5::integer[], $6::double precision[],
-    $7::timestamptz[], $8::double precision[], $9::jsonb[], $10::text[], $11::text[], $12::text[],
-    $13::text[], $14::jsonb[], $15::bigint[], $16::text[])
+    $1::text[], $2::text[], $3::text[]::jsonb[], $4::smallint[], $5::integer[], $6::double precision[],
+    $7::text[]::timestamptz[], $8::double precision[], $9::text[]::jsonb[], $10::text[], $11::text[], $12::text[],
+    $13::text[], $14::text[]::jsonb[], $15::bigint[], $16::text[])
 order by place;
 
 -- name: reserve_ids
--- Takes a block of job ids for a COPY.
-select nextval('holdfast.jobs_id_seq') from generate_series(1, $1::integer);
+-- Takes a block of job ids for a COPY; answers them, and the time as of which those jobs are due, in one row.
+select array_agg(nextval('holdfast.jobs_id_seq')), holdfast.now() from generate_series(1, $1::integer);
 
 -- name: announce
 -- Wakes whoever sleeps on these queues, and the stager where the earliest due time is near.
@@ -27,14 +28,14 @@ select holdfast.mark_keyed($1::text[], $2::text[]);
 with target as materialized (
     select l.* from holdfast.live_jobs l where l.job_id = any ($1::bigint[]) order by l.job_id for update
 ), gone as (
-    delete from holdfast.live_jobs l using target t where l.job_id = t.job_id and t.worker_id is null
+    delete from holdfast.live_jobs l using target t where l.job_id = any (array[t.job_id]) and t.worker_id is null
 ), ended as (
     insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at)
     select t.job_id, t.queue, t.kind, 'cancelled', $2::text, t.attempt, t.failures, holdfast.now()
     from target t where t.worker_id is null
 ), asked as (
     update holdfast.live_jobs l set cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
-    from target t where l.job_id = t.job_id and t.worker_id is not null
+    from target t where l.job_id = any (array[t.job_id]) and t.worker_id is not null
 ), told as (
     select pg_notify('holdfast', 'cancel:' || w.worker_id)
     from (select distinct t.worker_id from target t where t.worker_id is not null) w
