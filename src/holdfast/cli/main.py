@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.cli import migrate
+from holdfast.cli import migrate, worker
 from holdfast.cli.context import ErrorReportingGroup, Invocation
 
 app = typer.Typer(
@@ -52,8 +52,13 @@ def options(
 
 # Commands, in the order in which --help lists them.
 app.command()(migrate.migrate)
+app.command()(worker.worker)
 
 
 def main() -> None:
     """Run the command line."""
     app()
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack, suppress
+
 from holdfast.app.registry import App
+from holdfast.errors import HoldfastError
 from holdfast.maintenance.maintenance import Maintenance
 from holdfast.runtime.events import Events
 from holdfast.store import migrate
@@ -21,23 +24,26 @@ class WorkerProcess:
         self.worker = Worker(app, self.database, config, self.events)
         self.maintenance = Maintenance(self.database, config.name or f"worker {id(self)}", self.events)
         self.notifications = Notifications(self.database, self.events) if config.listens else None
+        if self.notifications is not None:
+            self.notifications.subscribe(self.worker.notified)
+            self.notifications.subscribe(self.maintenance.notified)
 
     async def start(self) -> None:
         """Connect, check the schema, and begin to work."""
         await self.database.open()
         await migrate.check(self.database)
         if self.notifications is not None:
-            self.notifications.subscribe(self.worker.notified)
-            self.notifications.subscribe(self.maintenance.notified)
             await self.notifications.start()
         await self.worker.start()
         await self.maintenance.start()
 
     async def stop(self, grace: float | None = None) -> bool:
         """Stop in good order; True if every job finished within the grace."""
-        await self.maintenance.stop()
-        finished = await self.worker.stop(grace)
-        if self.notifications is not None:
-            await self.notifications.stop()
-        await self.database.close()
-        return finished
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.database.close)
+            if self.notifications is not None:
+                stack.push_async_callback(self.notifications.stop)
+            # A duty that cannot be resigned now runs out by itself.
+            with suppress(HoldfastError):
+                await self.maintenance.stop()
+            return await self.worker.stop(grace)

@@ -9,9 +9,11 @@ import secrets
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from holdfast import __version__
 from holdfast.app.registry import App
+from holdfast.errors import HoldfastError
 from holdfast.model.worker import WorkerState
 from holdfast.runtime.events import Events
 from holdfast.store import workers
@@ -93,7 +95,9 @@ class Worker:
         self.lease.stop()
         logging.getLogger().removeHandler(self._log_handler)
         if self.worker_id:
-            await self._database.run(workers.end_worker(self.worker_id))
+            # A worker that cannot say goodbye is declared lost when its lease runs out.
+            with suppress(HoldfastError):
+                await self._database.run(workers.end_worker(self.worker_id))
         self.events.emit("worker.stopped", worker_id=self.worker_id, finished=finished)
         return finished
 
@@ -213,7 +217,9 @@ class Worker:
     async def _hand_back(self) -> None:
         for running in tuple(self.held.running.values()):
             running.interrupt(Cause.RELEASE)
-        await self.claimer.reconcile()
+        # Without a database nothing can be given back: a rescue does it later.
+        with suppress(HoldfastError):
+            await self.claimer.reconcile()
         try:
             async with asyncio.timeout(max(5.0, self.config.renew_every)):
                 await self.held.wait_empty()

@@ -1,0 +1,77 @@
+"""Puts log, metrics and their server together for one process."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import sys
+import time
+from collections.abc import Sequence
+
+from holdfast.app.registry import App
+from holdfast.cli.wiring import WorkerProcess
+from holdfast.errors import HoldfastError
+from holdfast.model.worker import QueueRecord
+from holdfast.runtime.console import log_to
+from holdfast.runtime.events import Events
+from holdfast.runtime.exposition import MetricsServer
+from holdfast.runtime.logbook import Logbook
+from holdfast.runtime.metrics import Metrics
+from holdfast.runtime.settings import Settings
+from holdfast.store import queues
+from holdfast.store.database import Database
+
+# Queue counts are looked up at most this often, and a scrape waits this long for them, in seconds.
+FRESH = 5.0
+PATIENCE = 2.0
+
+
+class Telemetry:
+    """What one process says about itself: log lines always, metrics where a port is set."""
+
+    def __init__(self, settings: Settings, app: App) -> None:
+        log_to(sys.stderr, shape=settings.log_format, level=settings.log_level)
+        self._settings = settings
+        self.events = Events(Logbook())
+        self._metrics = None if settings.metrics_port is None else Metrics(app.handlers)
+        if self._metrics is not None:
+            self.events.subscribe(self._metrics)
+        self._server: MetricsServer | None = None
+
+    def serve(self, process: WorkerProcess) -> None:
+        """Begin to serve the metrics of *process*."""
+        metrics, port = self._metrics, self._settings.metrics_port
+        if metrics is None or port is None:
+            return
+        worker = process.worker
+        metrics.running = lambda: [one.claimed.kind for one in tuple(worker.held.running.values())]
+        metrics.queues = QueueCounts(process.database, asyncio.get_running_loop())
+        self._server = MetricsServer(metrics.registry, lives=lambda: worker.lives, ready=lambda: worker.ready)
+        address = self._server.start(self._settings.metrics_host, port)
+        self.events.emit("metrics.served", address=address)
+
+    def stop(self) -> None:
+        """Stop serving."""
+        if self._server is not None:
+            self._server.stop()
+
+
+class QueueCounts:
+    """The rolled-up counts of all queues, asked from the thread of a scrape."""
+
+    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop) -> None:
+        self._database, self._loop = database, loop
+        self._known: Sequence[QueueRecord] = ()
+        self._asked_at = -FRESH
+
+    def __call__(self) -> Sequence[QueueRecord]:
+        """Return the counts, empty where the database does not answer in time."""
+        if time.monotonic() - self._asked_at >= FRESH:
+            self._asked_at = time.monotonic()
+            asked = asyncio.run_coroutine_threadsafe(self._database.run(queues.list_queues()), self._loop)
+            try:
+                self._known = asked.result(PATIENCE)
+            except (HoldfastError, concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
+                asked.cancel()
+                self._known = ()
+        return self._known
