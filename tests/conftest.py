@@ -16,6 +16,7 @@ from holdfast.runtime.embedded import EmbeddedServer
 from holdfast.runtime.events import Events
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker.config import WorkerConfig
+from tests.store.scene import Scene
 
 
 def _server(version: int) -> Iterator[EmbeddedServer]:
@@ -61,6 +62,13 @@ async def client(db: ThrowawayDatabase) -> AsyncIterator[holdfast.Client]:
     """A client of the test's schema."""
     async with holdfast.Client(db.dsn, schema=db.schema) as client:
         yield client
+
+
+@pytest.fixture
+async def scene(db: ThrowawayDatabase) -> AsyncIterator[Scene]:
+    """The store at hand without a worker process around it."""
+    async with AsyncExitStack() as stack:
+        yield Scene(db, stack)
 
 
 @pytest.fixture

@@ -78,6 +78,7 @@ def _claimed(rows: Sequence[Row]) -> list[ClaimedJob]:
 
 def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
     """End attempts and their jobs; answers the jobs whose lease still held."""
+    ended = sorted(ended, key=lambda one: one.fence.job_id)
     parameters = (
         [one.fence.job_id for one in ended],
         [one.fence.attempt for one in ended],
@@ -110,6 +111,7 @@ def put_back_jobs(returned: Sequence[Returned]) -> Statement[list[int]]:
 
 def start_jobs(begun: Sequence[tuple[Fence, float]]) -> Statement[list[int]]:
     """Mark buffered attempts as running; each comes with how many seconds ago its handler began."""
+    begun = sorted(begun, key=lambda one: one[0].job_id)
     parameters = (
         [fence.job_id for fence, _ in begun],
         [fence.attempt for fence, _ in begun],

@@ -5,19 +5,23 @@
 
 -- Tells sleeping workers of these queues that there is something to claim.  NOTIFY takes a
 -- database-wide lock at commit, so it is sent only when a worker is asleep: a busy one looks anyway.
+-- A payload has room for 8000 bytes; where the names do not fit, or cannot be told apart, all are told to look.
+-- A paused queue wakes too: its resume may commit before this does, and would have found nothing yet.
 create function holdfast.wake(queues text[]) returns void
 language plpgsql
 as $$
 declare
     waiting text;
+    nameable boolean;
 begin
-    select string_agg(distinct q, ',') into waiting
+    select string_agg(distinct q, ','), not bool_or(q like '%,%') into waiting, nameable
     from unnest(queues) as q
     where exists (
         select from holdfast.workers w where w.asleep and w.state = 'online' and q = any (w.queues)
     );
     if waiting is not null then
-        perform pg_notify('holdfast', 'jobs:' || case when length(waiting) < 7000 then waiting else '*' end);
+        nameable := nameable and octet_length(waiting) < 7000;
+        perform pg_notify('holdfast', 'jobs:' || case when nameable then waiting else '*' end);
     end if;
 end
 $$;
@@ -79,18 +83,23 @@ begin
         )
         select a.nth, a.id, 'new' from asked a order by a.nth;
     else
+        -- Ids in the order asked, keys in one order for everybody: two sessions with the same keys do not deadlock.
         return query
-        select nth, (one).job_id, (one).status
-        from (
-            select u.nth, holdfast.enqueue_unique(
-                u.kind, u.queue, u.arg, u.priority, u.max_attempt, u.timeout,
-                coalesce(u.run_at, moment + make_interval(secs => u.delay), moment), u.retry,
-                u.unique_key, u.unique_policy, u.concurrency_key, u.tag::text[], u.meta, u.parent_id, u.trace
-            ) as one
+        with asked as materialized (
+            select nextval('holdfast.jobs_id_seq') as id, u.*
             from unnest(kinds, queues, args, priorities, max_attempts, timeouts, run_ats, delays, retries,
                         unique_keys, unique_policies, concurrency_keys, tags, metas, parent_ids, traces)
                  with ordinality as u(kind, queue, arg, priority, max_attempt, timeout, run_at, delay, retry,
                                       unique_key, unique_policy, concurrency_key, tag, meta, parent_id, trace, nth)
+        )
+        select nth, (one).job_id, (one).status
+        from (
+            select a.nth, holdfast.enqueue_unique(
+                a.id, a.kind, a.queue, a.arg, a.priority, a.max_attempt, a.timeout,
+                coalesce(a.run_at, moment + make_interval(secs => a.delay), moment), a.retry,
+                a.unique_key, a.unique_policy, a.concurrency_key, a.tag::text[], a.meta, a.parent_id, a.trace
+            ) as one
+            from (select * from asked order by unique_key, nth offset 0) a
             offset 0
         ) each;
     end if;
@@ -125,9 +134,10 @@ $$;
 create type holdfast.enqueued as (job_id bigint, status text);
 
 -- Puts one job in under its unique key (a null key is always new).  The unique index decides who is first; a loser reads the
--- winner's row and follows its policy.  The loop ends as soon as the key is ours or its holder is seen.
+-- winner's row and follows its policy.  The loop ends as soon as the key is ours or its holder is seen; each
+-- round takes an id of its own, so that one taken by hand cannot hold it up.
 create function holdfast.enqueue_unique(
-    kind text, queue text, args jsonb, priority smallint, max_attempts integer, timeout double precision,
+    new_id bigint, kind text, queue text, args jsonb, priority smallint, max_attempts integer, timeout double precision,
     due timestamptz, retry jsonb, unique_key text, unique_policy text, concurrency_key text, tags text[],
     meta jsonb, parent_id bigint, trace text
 ) returns holdfast.enqueued
@@ -136,9 +146,9 @@ as $$
 #variable_conflict use_variable
 declare
     moment timestamptz := holdfast.now();
-    new_id bigint := nextval('holdfast.jobs_id_seq');
     new_state text := case when due > moment then 'scheduled' else 'available' end;
     holder record;
+    new_revision integer;
 begin
     loop
         insert into holdfast.live_jobs as l
@@ -155,6 +165,7 @@ begin
         select l.job_id, l.state into holder
         from holdfast.live_jobs l where l.unique_key = enqueue_unique.unique_key;
         if not found then
+            new_id := nextval('holdfast.jobs_id_seq');
             continue;
         end if;
         if unique_policy = 'reject' then
@@ -164,10 +175,9 @@ begin
         if unique_policy = 'keep' or holder.state not in ('scheduled', 'available') then
             return row(holder.job_id, 'kept')::holdfast.enqueued;
         end if;
-        update holdfast.live_jobs l
-        set kind = enqueue_unique.kind, queue = enqueue_unique.queue, priority = enqueue_unique.priority,
-            state = new_state, run_at = due, concurrency_key = enqueue_unique.concurrency_key, failures = 0
-        where l.job_id = holder.job_id and l.state in ('scheduled', 'available');
+        -- Whoever claims it meanwhile waits for nobody: either the lock finds it queued, or it is claimed and kept.
+        perform from holdfast.live_jobs l
+        where l.job_id = holder.job_id and l.state in ('scheduled', 'available') for update;
         if not found then
             continue;
         end if;
@@ -176,8 +186,14 @@ begin
             priority = enqueue_unique.priority, max_attempts = enqueue_unique.max_attempts,
             timeout = enqueue_unique.timeout, retry = enqueue_unique.retry,
             concurrency_key = enqueue_unique.concurrency_key, tags = enqueue_unique.tags,
-            meta = enqueue_unique.meta, parent_id = enqueue_unique.parent_id, trace = enqueue_unique.trace
-        where j.id = holder.job_id;
+            meta = enqueue_unique.meta, parent_id = enqueue_unique.parent_id, trace = enqueue_unique.trace,
+            revision = j.revision + 1
+        where j.id = holder.job_id returning j.revision into new_revision;
+        update holdfast.live_jobs l
+        set kind = enqueue_unique.kind, queue = enqueue_unique.queue, priority = enqueue_unique.priority,
+            state = new_state, run_at = due, concurrency_key = enqueue_unique.concurrency_key, failures = 0,
+            revision = new_revision
+        where l.job_id = holder.job_id;
         return row(holder.job_id, 'replaced')::holdfast.enqueued;
     end loop;
 end
@@ -185,7 +201,8 @@ $$;
 
 -- Enqueues one job from plain SQL or a trigger; the job exists once the transaction commits.
 --   select holdfast.enqueue('send_mail', '{"to": "a@b.c"}', queue => 'mail', priority => 1);
--- The arguments are not checked against the handler here: a worker does that when it runs the job.
+-- A bad option is an error that names it.  The arguments are not checked against the handler here: a worker does that
+-- when it runs the job.
 create function holdfast.enqueue(
     kind text, args jsonb default '{}', queue text default 'default', priority integer default 5,
     run_at timestamptz default null, delay interval default null, max_attempts integer default 5,
@@ -195,14 +212,34 @@ create function holdfast.enqueue(
 ) returns bigint
 language plpgsql
 as $$
+declare
+    problem text := case
+        when kind is null or length(kind) not between 1 and 200 then 'kind: give a name of 1 to 200 characters'
+        when queue is null or length(queue) not between 1 and 100 then 'queue: give a name of 1 to 100 characters'
+        when jsonb_typeof(args) is distinct from 'object'
+            then format('args must be a JSON object, got a JSON %s', coalesce(jsonb_typeof(args), 'nothing'))
+        when priority is null or priority not between 0 and 9
+            then format('priority is %s: give a whole number from 0 to 9', priority)
+        when max_attempts is null or max_attempts not between 1 and 10000
+            then format('max_attempts is %s: give a whole number from 1 to 10000', max_attempts)
+        when timeout is null or timeout not between interval '1 millisecond' and interval '10 years'
+            then format('timeout is %s: it must lie between 1 millisecond and ten years', timeout)
+        when run_at is not null and delay is not null then 'delay: give either run_at or delay'
+        when not isfinite(run_at) then format('run_at is %s: give a moment that comes', run_at)
+        when delay not between interval '0' and interval '10 years'
+            then format('delay is %s: it must lie between 0 seconds and ten years', delay)
+        when retry is not null and coalesce(retry ->> 'kind', '') not in ('exponential', 'linear', 'constant')
+            then 'retry: give a JSON object whose kind is exponential, linear or constant'
+        when length(unique_key) not between 1 and 500 then 'unique_key: give 1 to 500 characters'
+        when unique_policy is null or unique_policy not in ('keep', 'replace', 'reject')
+            then format('unique_policy is %s: use keep, replace or reject', unique_policy)
+        when length(concurrency_key) not between 1 and 500 then 'concurrency_key: give 1 to 500 characters'
+        when tags is null or array_position(tags, null) is not null then 'tags: give an array without nulls'
+        when jsonb_typeof(meta) is distinct from 'object' then 'meta must be a JSON object'
+    end;
 begin
-    if unique_policy not in ('keep', 'replace', 'reject') then
-        raise exception 'unique_policy is %: use keep, replace or reject', unique_policy
-            using errcode = 'invalid_parameter_value';
-    end if;
-    if jsonb_typeof(args) <> 'object' then
-        raise exception 'args must be a JSON object, got a JSON %', jsonb_typeof(args)
-            using errcode = 'invalid_parameter_value';
+    if problem is not null then
+        raise exception '%', problem using errcode = 'invalid_parameter_value';
     end if;
     return (
         select e.job_id from holdfast.enqueue_jobs(

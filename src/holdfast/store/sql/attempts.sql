@@ -3,6 +3,9 @@
 -- priority, then oldest first.  The first $4 go to free slots and are running, the others are claimed for the buffer.
 -- Locks the worker's own row against being declared lost meanwhile, then live_jobs rows, skipping
 -- those that others hold.  Zero rows: nothing to do, every queue is paused or limited, or the worker may not claim.
+-- jobs is met as it was when the statement began: a job replaced since then is left for the next claim, by its
+-- revision.  `= any (array[...])` here and below: no join but an index lookup for each job can be planned for it, so
+-- that a plan made while the tables were empty still holds when they are not.
 with holder as (
     select w.id from holdfast.workers w
     where w.id = $1::bigint and w.state = 'online' and w.expires_at > holdfast.now()
@@ -32,7 +35,8 @@ set state = case when l.job_id = any ((select p.ids[:$4::integer] from picked p)
     started_at = case when l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[]) then holdfast.now() end,
     attempt = l.attempt + 1, worker_id = $1::bigint, claimed_at = holdfast.now(), progress = null, progress_note = null
 from holdfast.jobs j
-where l.job_id = any ((select p.ids from picked p)::bigint[]) and j.id = l.job_id
+where l.job_id = any ((select p.ids from picked p)::bigint[])
+  and j.id = any (array[l.job_id]) and j.revision >= l.revision
 returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
           j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, l.state = 'running';
 
@@ -97,12 +101,13 @@ where l.job_id = any (array(
         order by c.priority, c.job_id
         limit (select room from rule)
     ))
-  and j.id = l.job_id
+  and j.id = any (array[l.job_id]) and j.revision >= l.revision
 returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
           j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, true;
 
 -- name: finish_jobs
 -- Ends attempts and their jobs: completed, failed or cancelled.  $7 is how many seconds each handler ran.
+-- Locks live_jobs rows in the order given, which is id order, as everybody who waits for several rows does.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
 with ended as (
     select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::text[], $5::jsonb[], $6::text[],
@@ -110,7 +115,7 @@ with ended as (
         as e (job_id, attempt, outcome, reason, result, error, seconds, failed)
 ), gone as (
     delete from holdfast.live_jobs l using ended e
-    where l.job_id = e.job_id and l.attempt = e.attempt and l.worker_id is not null
+    where l.job_id = any (array[e.job_id]) and l.attempt = any (array[e.attempt]) and l.worker_id is not null
     returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at,
               e.outcome, e.reason, e.result, e.error, e.seconds, e.failed
 )
@@ -132,12 +137,12 @@ with ended as (
 ), held as materialized (
     select l.job_id, l.queue, l.kind, l.attempt, l.failures + e.failed as failures, l.worker_id, l.claimed_at,
            l.started_at, l.cancel_requested_at is not null as cancelled, e.outcome, e.delay, e.reason, e.error
-    from holdfast.live_jobs l join ended e on e.job_id = l.job_id and e.attempt = l.attempt
+    from holdfast.live_jobs l join ended e on l.job_id = any (array[e.job_id]) and l.attempt = any (array[e.attempt])
     where l.worker_id is not null
-    order by l.job_id
+    order by e.job_id
     for update of l
 ), gone as (
-    delete from holdfast.live_jobs l using held h where l.job_id = h.job_id and h.cancelled
+    delete from holdfast.live_jobs l using held h where l.job_id = any (array[h.job_id]) and h.cancelled
 ), finished as (
     insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
                                         started_at, finished_at, error)
@@ -149,7 +154,7 @@ with ended as (
     set state = case when h.delay > 0 then 'scheduled' else 'available' end,
         run_at = holdfast.now() + make_interval(secs => h.delay), failures = h.failures, worker_id = null,
         claimed_at = null, started_at = null, progress = null, progress_note = null
-    from held h where l.job_id = h.job_id and not h.cancelled
+    from held h where l.job_id = any (array[h.job_id]) and not h.cancelled
 ), noted as (
     insert into holdfast.attempts (job_id, attempt, outcome, reason, error, worker_id, claimed_at, started_at, ended_at)
     select h.job_id, h.attempt, h.outcome, h.reason, h.error, h.worker_id, h.claimed_at, h.started_at, holdfast.now()
@@ -164,13 +169,15 @@ select h.job_id from held h, (select count(*) from woken) w, (select count(*) fr
 
 -- name: start_jobs
 -- Marks buffered attempts whose handlers have begun.  $3 is how many seconds ago each began.
+-- Locks live_jobs rows in the order given, which is id order.  An attempt that is missing from the answer runs
+-- already, or has lost its lease.
 with begun as (
     select * from unnest($1::bigint[], $2::integer[], $3::double precision[]) as b (job_id, attempt, seconds)
 )
 update holdfast.live_jobs l
 set state = 'running', started_at = greatest(l.claimed_at, holdfast.now() - make_interval(secs => b.seconds))
 from begun b
-where l.job_id = b.job_id and l.attempt = b.attempt and l.state = 'claimed'
+where l.job_id = any (array[b.job_id]) and l.attempt = any (array[b.attempt]) and l.state = 'claimed'
 returning l.job_id;
 
 -- name: report_progress

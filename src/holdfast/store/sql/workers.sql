@@ -57,7 +57,7 @@ returning w.id;
 -- name: rescue_jobs
 -- Takes up to $2 jobs from workers that are lost or gone.  A job whose handler had begun counts a failure and fails
 -- for good at max_attempts; one that was only buffered is released unspent; one whose cancel was requested is cancelled.
--- Only for the leader of term $1.  Locks live_jobs rows in id order, skipping those that others hold.
+-- Only for the leader of term $1.  Locks live_jobs rows, skipping those that others hold.
 with orphan as materialized (
     select l.job_id, l.queue, l.kind, l.attempt, l.worker_id, l.claimed_at, l.started_at,
            l.failures + case when l.state = 'running' then 1 else 0 end as failures,
@@ -68,15 +68,18 @@ with orphan as materialized (
            'worker ' || w.id || ' (' || w.name || ') ' ||
            case w.state when 'lost' then 'stopped renewing its lease' else 'left without giving the job back' end as reason
     from holdfast.live_jobs l
-    join holdfast.workers w on w.id = l.worker_id and w.state in ('lost', 'offline')
-    join holdfast.jobs j on j.id = l.job_id
-    where l.worker_id is not null
+    join holdfast.workers w on w.id = l.worker_id
+    join holdfast.jobs j on j.id = any (array[l.job_id])
+    where l.worker_id = any (array(
+              select g.id from holdfast.workers g
+              where g.state in ('lost', 'offline')
+                and exists (select from holdfast.live_jobs h where h.worker_id = any (array[g.id]))
+          ))
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
-    order by l.job_id
     limit $2::integer
     for update of l skip locked
 ), gone as (
-    delete from holdfast.live_jobs l using orphan o where l.job_id = o.job_id and o.fate in ('cancelled', 'failed')
+    delete from holdfast.live_jobs l using orphan o where l.job_id = any (array[o.job_id]) and o.fate in ('cancelled', 'failed')
 ), finished as (
     insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
                                         started_at, finished_at, error)
@@ -87,7 +90,7 @@ with orphan as materialized (
     update holdfast.live_jobs l
     set state = 'available', run_at = holdfast.now(), failures = o.failures, worker_id = null, claimed_at = null,
         started_at = null, progress = null, progress_note = null
-    from orphan o where l.job_id = o.job_id and o.fate in ('lost', 'released')
+    from orphan o where l.job_id = any (array[o.job_id]) and o.fate in ('lost', 'released')
 ), noted as (
     insert into holdfast.attempts (job_id, attempt, outcome, reason, worker_id, claimed_at, started_at, ended_at)
     select o.job_id, o.attempt, o.fate, o.reason, o.worker_id, o.claimed_at, o.started_at, holdfast.now()
