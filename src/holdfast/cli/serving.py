@@ -88,9 +88,9 @@ class Serving:
                 with suppress(asyncio.CancelledError):
                     await start
         finally:
-            self._telemetry.stop()
             finished = await self._process.stop()
             self.abandoned = worker.abandoned
+            self._telemetry.stop()
         return DONE if finished else LEFT_OVER
 
     async def _empty_after(self, drained: asyncio.Event) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import MutableMapping
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
-import structlog
+import msgspec
 
 from holdfast.runtime.logbook import FIELDS
 
@@ -22,7 +23,7 @@ def log_to(stream: TextIO, *, shape: str = "auto", level: str = "info") -> loggi
     """
     human = stream.isatty() if shape == "auto" else shape == "human"
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(_formatter(human=human, colours=human and stream.isatty()))
+    handler.setFormatter(lines_for_people(colours=stream.isatty()) if human else JsonLines())
     handler.setLevel(level.upper())
     root = logging.getLogger()
     root.addHandler(handler)
@@ -31,34 +32,45 @@ def log_to(stream: TextIO, *, shape: str = "auto", level: str = "info") -> loggi
     return handler
 
 
-def _formatter(*, human: bool, colours: bool) -> logging.Formatter:
-    last: Any = (
-        structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, pad_level=False)
-        if human
-        else structlog.processors.JSONRenderer(default=str, ensure_ascii=False)
-    )
-    errors = [] if human else [structlog.processors.format_exc_info]
+class JsonLines(logging.Formatter):
+    """One JSON object a line: timestamp, level, message; an event adds its name and its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of *record*."""
+        line: dict[str, Any] = {
+            "timestamp": datetime.fromtimestamp(record.created, UTC),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
+        if hasattr(record, FIELDS):
+            event, facts = getattr(record, FIELDS)
+            line = {**line, "event": event, **{name: facts[name] for name in facts if name not in line}}
+        else:
+            line["logger"] = record.name
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def lines_for_people(*, colours: bool) -> logging.Formatter:
+    """Return a formatter for a terminal: time, level, sentence."""
+    # Imported only where somebody watches: it would be a tenth of an idle worker's memory.
+    import structlog
+
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             structlog.stdlib.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S" if human else "iso", utc=not human),
-            _unfold_people if human else _unfold,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+            _name_the_logger,
         ],
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *errors, last],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, pad_level=False),
+        ],
     )
 
 
-def _unfold(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Name where the line comes from, and put an event's fields beside its sentence."""
-    record: logging.LogRecord = line["_record"]
-    line["message"] = line.pop("event")
-    if not hasattr(record, FIELDS):
-        return {**line, "logger": record.name}
-    event, facts = getattr(record, FIELDS)
-    return {**facts, **line, "event": event}
-
-
-def _unfold_people(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Name where the line comes from; the sentence holds the fields already."""
+def _name_the_logger(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Say whose line it is; the sentence of an event says enough."""
     record: logging.LogRecord = line["_record"]
     return line if hasattr(record, FIELDS) else {**line, "logger": record.name}

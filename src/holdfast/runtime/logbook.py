@@ -32,6 +32,7 @@ LINES: Mapping[str, Line] = {
     # The worker
     "worker.registered": Line(_INFO, "worker {worker_id} ({name}) is online"),
     "worker.draining": Line(_INFO, "worker {worker_id} takes nothing new and finishes what it has"),
+    "worker.stopping": Line(_DEBUG, "worker {worker_id} waits up to {grace:g} s for what it has"),
     "worker.left_behind": Line(
         _WARNING, "worker {worker_id} leaves {held} attempts behind: a rescue gives their jobs back"
     ),
@@ -64,6 +65,16 @@ LINES: Mapping[str, Line] = {
     "leader.changed": Line(_INFO, "this process {leads} (term {term})"),
     "jobs.staged": Line(_DEBUG, "{count} due jobs are available now"),
     "jobs.rescued": Line(_WARNING, "{rescued} jobs are rescued from lost workers"),
+    "jobs.pruned": Line(_INFO, "{count} ended jobs are past their retention and deleted"),
+    "jobs.unknown": Line(_ERROR, "{count} jobs of {kind} in {queue} have failed: no worker knows their kind"),
+    "leader.not_resigned": Line(
+        _WARNING, "term {term} could not be resigned, it runs out by itself: {error}"
+    ),
+    "partition.tended": Line(_DEBUG, "partition {partition}: {fate}"),
+    "queues.counted": Line(_DEBUG, "all jobs are counted, in {seconds:.3f} s"),
+    "schedule.fired": Line(_INFO, "schedule {schedule} made jobs {job_ids} ({skipped} ticks skipped)"),
+    "schedule.invalid": Line(_ERROR, "schedule {schedule} does not fire: {error}"),
+    "schedule.stored": Line(_INFO, "schedule {schedule} is stored"),
     # The process
     "service.failed": Line(_WARNING, "{service} failed and tries again in {retry_in:.1f} s: {error}"),
     "listen.connected": Line(_DEBUG, "notifications are heard"),
