@@ -7,6 +7,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, ParamSpec, TypeVar, overload
 
+import msgspec
+
 from holdfast.app.handler import Executor, Handler, JobRequest, Policy
 from holdfast.app.job import Job
 from holdfast.app.options import seconds_from
@@ -139,6 +141,7 @@ class App:
             missed=_choice(MissedTicks, "missed", missed),
             max_missed=max_missed,
             overlap=_choice(Overlap, "overlap", overlap),
+            options=_stored_policy(request.policy),
         )
         check_schedule(made)
         self.schedules[name] = made
@@ -147,6 +150,12 @@ class App:
     def queues(self) -> tuple[str, ...]:
         """Return the queues that the registered kinds use, sorted."""
         return tuple(sorted({handler.policy.queue for handler in self.handlers.values()}))
+
+
+def _stored_policy(policy: Policy) -> str:
+    """Return what a schedule keeps of the policy, as JSON: its leader may run another application."""
+    kept = {"max_attempts": policy.max_attempts, "timeout": policy.timeout.total_seconds()}
+    return msgspec.json.encode(kept).decode()
 
 
 def _executor(name: str | None) -> Executor | None:

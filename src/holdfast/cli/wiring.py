@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
 from holdfast.app.registry import App
-from holdfast.errors import HoldfastError
+from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.maintenance import Maintenance
 from holdfast.runtime.events import Events
 from holdfast.store import migrate
@@ -18,11 +18,23 @@ from holdfast.worker.worker import Worker
 class WorkerProcess:
     """Everything that one worker process runs."""
 
-    def __init__(self, app: App, config: WorkerConfig, events: Events | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        config: WorkerConfig,
+        events: Events | None = None,
+        maintenance: MaintenanceConfig | None = None,
+    ) -> None:
         self.events = events or Events()
         self.database = Database(config.database)
         self.worker = Worker(app, self.database, config, self.events)
-        self.maintenance = Maintenance(self.database, config.name or f"worker {id(self)}", self.events)
+        self.maintenance = Maintenance(
+            self.database,
+            maintenance or MaintenanceConfig(),
+            self.events,
+            schedules=tuple(app.schedules.values()),
+            worker_id=lambda: self.worker.worker_id or None,
+        )
         self.notifications = Notifications(self.database, self.events) if config.listens else None
         if self.notifications is not None:
             self.notifications.subscribe(self.worker.notified)
@@ -43,7 +55,5 @@ class WorkerProcess:
             stack.push_async_callback(self.database.close)
             if self.notifications is not None:
                 stack.push_async_callback(self.notifications.stop)
-            # A duty that cannot be resigned now runs out by itself.
-            with suppress(HoldfastError):
-                await self.maintenance.stop()
+            await self.maintenance.stop()
             return await self.worker.stop(grace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.leadership import Leadership
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
@@ -13,9 +14,11 @@ NOT_LEADING = 3600.0
 class Duty(Service):
     """A service that takes turns only as leader; a subclass writes `lead`."""
 
-    def __init__(self, database: Database, leadership: Leadership, events: Events) -> None:
+    def __init__(
+        self, database: Database, leadership: Leadership, config: MaintenanceConfig, events: Events
+    ) -> None:
         super().__init__(events)
-        self.database, self.leadership = database, leadership
+        self.database, self.leadership, self.config = database, leadership, config
 
     async def turn(self) -> float:
         """Do one round as leader, or rest until that changes."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import secrets
+import socket
 from collections.abc import Callable
 
 from holdfast.errors import HoldfastError
@@ -11,22 +14,27 @@ from holdfast.runtime.service import Service
 from holdfast.store import leader
 from holdfast.store.database import Database
 
-LEASE = 4.0
-RENEW_EVERY = 1.3
+# One renewal may fail; and nobody asks more often, for an idle fleet should leave the database alone.
+RENEWALS_IN_A_TTL = 2.2
 
 
 class Leadership(Service):
     """Renews or takes the duty; *term* is its number while we hold it, else None.
 
-    The duty lasts 4 s and is renewed three times as often; whoever waits asks as often as the leader
-    renews, so a dead one is followed within 6 s and one that resigns at once.
+    The duty lasts *ttl* seconds without renewal; whoever waits asks as often as the leader renews, so a
+    dead one is followed within one and a half ttls, and one that resigns at once.  *worker_id* answers
+    under which worker's name we stand, if any.
     """
 
     name = "leadership"
 
-    def __init__(self, database: Database, holder: str, events: Events) -> None:
+    def __init__(
+        self, database: Database, ttl: float, worker_id: Callable[[], int | None], events: Events
+    ) -> None:
         super().__init__(events)
-        self._database, self.holder = database, holder
+        self._database, self._ttl, self._worker_id = database, ttl, worker_id
+        # Two processes under one name would both believe that they lead.
+        self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self.term: int | None = None
         self.changed: Callable[[], None] = lambda: None
 
@@ -34,7 +42,7 @@ class Leadership(Service):
         """Renew the duty, or take it where nobody holds it."""
         former = self.term
         try:
-            self.term = await self._database.run(leader.lead(self.holder, None, LEASE))
+            self.term = await self._database.run(leader.lead(self.holder, self._worker_id(), self._ttl))
         except HoldfastError:
             # Not knowing is not leading; the statements' own fence would refuse us as well.
             self.term = None
@@ -42,11 +50,17 @@ class Leadership(Service):
         if self.term != former:
             self.events.emit("leader.changed", leads=self.term is not None, term=self.term or former)
             self.changed()
-        return RENEW_EVERY * random.uniform(0.9, 1.1)  # noqa: S311 - spreads candidates, guards nothing
+        spread = random.uniform(0.9, 1.1)  # noqa: S311 - spreads candidates, guards nothing
+        return self._ttl / RENEWALS_IN_A_TTL * spread
 
     async def stop(self) -> None:
         """Stop, and give the duty up so that another takes over at once."""
         await super().stop()
         term, self.term = self.term, None
-        if term is not None:
+        if term is None:
+            return
+        try:
             await self._database.run(leader.resign(self.holder, term))
+        except HoldfastError as error:
+            # Resigning is a courtesy: without it the duty runs out by itself.
+            self.events.emit("leader.not_resigned", term=term, error=error)

@@ -6,7 +6,7 @@ from holdfast.maintenance.duty import Duty
 from holdfast.store import leader
 
 BATCH = 1000
-LONGEST_REST = 5.0
+SHORTEST_REST, LONGEST_REST = 0.001, 5.0
 
 
 class Stager(Duty):
@@ -20,9 +20,10 @@ class Stager(Duty):
     async def lead(self, term: int) -> float:
         """Stage one batch."""
         staged = await self.database.run(leader.stage_jobs(term, BATCH))
-        if staged:
-            self.events.emit("jobs.staged", count=staged)
-        if staged == BATCH:
+        if staged.count:
+            self.events.emit("jobs.staged", count=staged.count)
+        if staged.count == BATCH:
             return 0.0
-        due = await self.database.run(leader.next_due())
-        return LONGEST_REST if due is None else min(LONGEST_REST, max(0.001, due))
+        if staged.next_in is None:
+            return LONGEST_REST
+        return min(LONGEST_REST, max(SHORTEST_REST, staged.next_in))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Statement, first_value, is_any
+from holdfast.store.statement import Row, Statement, first_value, is_any
 
 _SQL = blocks("leader")
 
@@ -18,11 +21,18 @@ def resign(holder: str, term: int) -> Statement[bool]:
     return Statement("resign", _SQL["resign"], (holder, term), is_any)
 
 
-def stage_jobs(term: int, limit: int) -> Statement[int]:
-    """Make due jobs available; answers how many were moved."""
-    return Statement("stage_jobs", _SQL["stage_jobs"], (term, limit), first_value)
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """How many jobs were made available, and the seconds until the next one falls due, if there is one."""
+
+    count: int
+    next_in: float | None
 
 
-def next_due() -> Statement[float | None]:
-    """Look how many seconds the next scheduled job is away; None where nothing is scheduled."""
-    return Statement("next_due", _SQL["next_due"], (), first_value)
+def stage_jobs(term: int, limit: int) -> Statement[Staged]:
+    """Make due jobs available, at most *limit* of them."""
+    return Statement("stage_jobs", _SQL["stage_jobs"], (term, limit), _staged)
+
+
+def _staged(rows: Sequence[Row]) -> Staged:
+    return Staged(*rows[0][:2])

@@ -13,8 +13,7 @@ class WorkerConfig:
     """How a worker works; all times in seconds.
 
     *queues* in the order in which they are looked at; *slots* is how many handlers run at once;
-    *ttl* is how long the lease lasts without renewal; *prefetch* bounds the buffer beyond the slots;
-    *unknown_grace* is how long a job may wait for a worker that knows its kind.
+    *ttl* is how long the lease lasts without renewal; *prefetch* bounds the buffer beyond the slots.
     """
 
     database: DatabaseConfig

@@ -15,7 +15,8 @@ returning d.term, pg_notify('holdfast', 'leader');
 
 -- name: stage_jobs
 -- Makes due jobs available, at most $2 at a time, and wakes whoever sleeps on their queues.
--- Only for the leader of term $1.  Answers how many were moved.
+-- Only for the leader of term $1.  Answers how many were moved, and the seconds until the next job falls due, null
+-- where nothing else is scheduled.  Locks live_jobs rows, skipping those that others hold.
 with due as (
     select l.job_id from holdfast.live_jobs l
     where l.state = 'scheduled' and l.run_at <= holdfast.now()
@@ -26,11 +27,10 @@ with due as (
 ), moved as (
     update holdfast.live_jobs l set state = 'available' where l.job_id = any (array(select job_id from due))
     returning l.queue
+), following as (
+    select l.run_at from holdfast.live_jobs l
+    where l.state = 'scheduled' and l.run_at > holdfast.now() order by l.run_at limit 1
 )
-select m.n, case when m.n > 0 then holdfast.wake(m.queues) end
+select m.n, (select extract(epoch from f.run_at - holdfast.now()) from following f)::double precision,
+       case when m.n > 0 then holdfast.wake(m.queues) end
 from (select count(*) as n, array_agg(distinct queue) as queues from moved) m;
-
--- name: next_due
--- Seconds until the next scheduled job falls due, negative when it is overdue.  Zero rows: nothing is scheduled.
-select extract(epoch from l.run_at - holdfast.now())::double precision
-from holdfast.live_jobs l where l.state = 'scheduled' order by l.run_at limit 1;

@@ -1,0 +1,76 @@
+"""Deletes ended jobs that are past their retention, in batches with rests between them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime, timedelta
+
+from holdfast.maintenance.config import MaintenanceConfig
+from holdfast.maintenance.duty import Duty
+from holdfast.maintenance.leadership import Leadership
+from holdfast.runtime.events import Events
+from holdfast.store import prune
+from holdfast.store.database import Database
+from holdfast.store.prune import Retention
+
+SHORTEST_PAUSE = 0.02
+# A statement may record an end a little before it commits; a transaction may be as late as this.
+LATE = timedelta(hours=1)
+
+
+class Pruner(Duty):
+    """Walks over what is past its retention, by id, and deletes jobs with all that belongs to them.
+
+    It works at most half of the time.  An own retention of a queue finds no index: the first pass of a
+    term looks at all history, later ones only at what has grown too old since.
+    """
+
+    name = "pruner"
+
+    def __init__(
+        self, database: Database, leadership: Leadership, config: MaintenanceConfig, events: Events
+    ) -> None:
+        super().__init__(database, leadership, config, events)
+        self._term = 0
+        self._reached: dict[str, datetime] = {}
+
+    async def lead(self, term: int) -> float:
+        """Make one pass."""
+        if term != self._term:
+            self._term, self._reached = term, {}
+        completed, failed = self.config.retention_completed, self.config.retention_failed
+        for retention in await self.database.run(prune.retentions(completed=completed, failed=failed)):
+            await self._prune(term, retention)
+        while await self._prune_logs(term):
+            pass
+        await self.database.run(prune.prune_workers(term, max(completed, failed)))
+        return self.config.prune_rest
+
+    async def _prune(self, term: int, retention: Retention) -> None:
+        since = self._reached.get(retention.queue) if retention.queue is not None else None
+        limit, after, total = self.config.prune_batch, 0, 0
+        while True:
+            begun = time.monotonic()
+            pruned = await self.database.run(
+                prune.prune_jobs(term, retention, since=since, after=after, limit=limit)
+            )
+            total += pruned.count
+            if pruned.last_id is None or pruned.count < limit:
+                break
+            after = pruned.last_id
+            await self._pause(begun)
+        if total:
+            self.events.emit("jobs.pruned", count=total, outcomes=retention.outcomes, queue=retention.queue)
+        if retention.queue is not None:
+            self._reached[retention.queue] = retention.before - LATE
+
+    async def _prune_logs(self, term: int) -> bool:
+        begun = time.monotonic()
+        limit = self.config.prune_batch
+        deleted = await self.database.run(prune.prune_logs(term, self.config.retention_logs, limit))
+        await self._pause(begun)
+        return deleted == limit
+
+    async def _pause(self, begun: float) -> None:
+        await asyncio.sleep(max(SHORTEST_PAUSE, time.monotonic() - begun))

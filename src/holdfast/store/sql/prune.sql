@@ -1,0 +1,65 @@
+-- name: retentions
+-- What is past its retention: outcomes, queue (null for all) and the moment before which jobs must have ended.
+-- $1 and $2 are the seconds that completed jobs, and failed and cancelled ones, are kept; both count in whole UTC
+-- days, as partitions do.  A queue's own retention counts exactly, and only where it is shorter.
+select general.outcomes, null::text,
+       date_trunc('day', holdfast.now() - make_interval(secs => general.seconds), 'UTC')
+from (values (array['completed'], $1::double precision), (array['failed', 'cancelled'], $2::double precision))
+    as general (outcomes, seconds)
+union all
+select array['completed', 'failed', 'cancelled'], q.name, holdfast.now() - q.retention
+from holdfast.queues q
+where q.retention < make_interval(secs => greatest($1::double precision, $2::double precision));
+
+-- name: prune_jobs
+-- Deletes up to $7 ended jobs with everything that belongs to them: those with an outcome of $2, of queue $3 (null
+-- for all), that ended from $4 (null for ever) to before $5, with ids after $6, in order of id.
+-- Answers how many there were and the last id; the latter is null where none is left.
+-- A job that lives again loses only the row of its former end.  Locks finished_jobs rows in id order, skipping those
+-- that others hold, so an operator's retry and this never take the same job.  Only for the leader of term $1.
+with old as materialized (
+    select f.job_id from holdfast.finished_jobs f
+    where f.outcome = any ($2::text[]) and ($3::text is null or f.queue = $3::text)
+      and f.finished_at >= coalesce($4::timestamptz, '-infinity') and f.finished_at < $5::timestamptz
+      and f.job_id > $6::bigint
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    order by f.job_id
+    limit $7::integer
+    for update skip locked
+), ended as (
+    delete from holdfast.finished_jobs f
+    where f.job_id = any (array(select o.job_id from old o)) and f.outcome = any ($2::text[])
+      and f.finished_at >= coalesce($4::timestamptz, '-infinity') and f.finished_at < $5::timestamptz
+), dead as materialized (
+    select o.job_id from old o where not exists (select from holdfast.live_jobs l where l.job_id = o.job_id)
+), asked as (
+    delete from holdfast.jobs j where j.id = any (array(select d.job_id from dead d))
+), tried as (
+    delete from holdfast.attempts a where a.job_id = any (array(select d.job_id from dead d))
+), saved as (
+    delete from holdfast.checkpoints c where c.job_id = any (array(select d.job_id from dead d))
+), written as (
+    delete from holdfast.job_logs g where g.job_id = any (array(select d.job_id from dead d))
+)
+select count(*), max(o.job_id) from old o;
+
+-- name: prune_logs
+-- Deletes up to $3 log lines from the default partition that are older than $2 seconds, in whole UTC days.
+-- Zero rows: nothing there is that old.  Only for the leader of term $1.
+delete from holdfast.job_logs_rest g
+where g.ctid = any (array(
+    select old.ctid from holdfast.job_logs_rest old
+    where old.at < date_trunc('day', holdfast.now() - make_interval(secs => $2::double precision), 'UTC')
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    limit $3::integer
+))
+returning g.job_id;
+
+-- name: prune_workers
+-- Deletes the rows of workers that ended more than $2 seconds ago and hold nothing.  Zero rows: there are none.
+-- Only for the leader of term $1.
+delete from holdfast.workers w
+where w.state in ('offline', 'lost') and w.ended_at < holdfast.now() - make_interval(secs => $2::double precision)
+  and not exists (select from holdfast.live_jobs l where l.worker_id = w.id)
+  and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+returning w.id;
