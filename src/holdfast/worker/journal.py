@@ -39,6 +39,8 @@ class Journal(Service):
         self._lines: dict[Fence, list[LogLine]] = {}
         self._sizes: dict[Fence, int] = {}
         self._progress: dict[Fence, tuple[float, str | None]] = {}
+        self._writing = asyncio.Lock()
+        self._in_flight: frozenset[Fence] = frozenset()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
@@ -49,6 +51,9 @@ class Journal(Service):
     def log(self, fence: Fence, level: int, text: str) -> None:
         """Keep one line of an attempt's log; past 1 MiB the log is cut with a clear marker."""
         line = storable(text)
+        if fence not in self._held.running:
+            # A thread that works on after its attempt has ended; the database would refuse it as well.
+            return
         with self._lock:
             offset = self._sizes.get(fence, 0)
             if offset > MAX_LOG_BYTES:
@@ -63,6 +68,8 @@ class Journal(Service):
 
     def progress(self, fence: Fence, fraction: float, note: str | None) -> None:
         """Keep the newest progress of an attempt."""
+        if fence not in self._held.running:
+            return
         with self._lock:
             self._progress[fence] = (min(1.0, max(0.0, fraction)), None if note is None else storable(note))
         self._schedule()
@@ -76,7 +83,16 @@ class Journal(Service):
         with self._lock:
             lines, self._lines = self._lines, {}
             progress, self._progress = self._progress, {}
-        await self._write_lines([line for one in lines.values() for line in one])
+            self._in_flight = frozenset(lines)
+            self._forget_ended()
+        try:
+            async with self._writing:
+                await self._write_lines([line for one in lines.values() for line in one])
+        except HoldfastError:
+            self._take_back(lines)
+            raise
+        finally:
+            self._in_flight = frozenset()
         for fence, (fraction, note) in progress.items():
             if not await self._database.run(attempts.report_progress(fence, fraction, note)):
                 self._lost(fence)
@@ -93,13 +109,28 @@ class Journal(Service):
         with self._lock:
             lines = [line for fence in fences for line in self._lines.pop(fence, ())]
             for fence in fences:
-                self._sizes.pop(fence, None)
                 self._progress.pop(fence, None)
-        return asyncio.ensure_future(self._write_last(lines)) if lines else None
+            self._forget_ended()
+        # Lines that a turn is writing just now would find the lease gone if the report overtook them.
+        if not lines and self._in_flight.isdisjoint(fences):
+            return None
+        return asyncio.ensure_future(self._write_last(lines))
+
+    def _forget_ended(self) -> None:
+        for fence in [fence for fence in self._sizes if fence not in self._held.running]:
+            del self._sizes[fence]
+
+    def _take_back(self, lines: dict[Fence, list[LogLine]]) -> None:
+        with self._lock:
+            for fence, first in lines.items():
+                if fence in self._held.running:
+                    self._lines[fence] = first + self._lines.get(fence, [])
+        self._woken.set()
 
     async def _write_last(self, lines: list[LogLine]) -> None:
         try:
-            await self._write_lines(lines)
+            async with self._writing:
+                await self._write_lines(lines)
         except HoldfastError as error:
             # The outcome matters more than its log: say what was lost and go on.
             self.events.emit("log.lost", error=error, lines=len(lines))
@@ -112,7 +143,7 @@ class Journal(Service):
 
     def _lost(self, fence: Fence) -> None:
         running = self._held.running.get(fence)
-        if running is not None and not running.settled:
+        if running is not None and not (running.settled or running.ending):
             running.interrupt(Cause.LOST)
 
 
@@ -126,5 +157,10 @@ class JournalHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record if a handler's context caused it."""
         fence = current_attempt.get()
-        if fence is not None:
+        if fence is None:
+            return
+        try:
             self._journal.log(fence, record.levelno, self.format(record))
+        except Exception:
+            # As logging demands: a bad log call is told on stderr and never hurts its caller.
+            self.handleError(record)

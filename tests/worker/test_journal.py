@@ -1,0 +1,34 @@
+"""The journal writes a handler's lines before its attempt ends."""
+
+import asyncio
+from typing import Any
+
+import holdfast
+from holdfast.testing import Probe, ThrowawayDatabase
+
+
+async def test_a_line_under_way_is_not_overtaken_by_the_report(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, probe: Probe, eventually: Any
+) -> None:
+    """An attempt ends only after the lines that are being written, for its lease ends with it."""
+    app = holdfast.App()
+    finish = asyncio.Event()
+
+    @app.job
+    async def talk(job: holdfast.Job) -> None:
+        job.log.info("hello")
+        await finish.wait()
+
+    await work(app)
+    blocked = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like $1"
+    async with db.database.transaction() as connection:
+        await connection.execute(f'lock table "{db.schema}".job_logs in exclusive mode')
+        handle = await client.enqueue(talk.job())
+        await eventually(lambda: db.value(blocked, f'%"{db.schema}".job_logs%'))
+        finish.set()
+        await probe.wait_for("attempt.ended")
+        # A report that does not wait for the line has written the end after these round trips.
+        for _ in range(20):
+            assert await db.value("select count(*) from holdfast.finished_jobs") == 0
+    await client.wait(handle.id, timeout=10)
+    assert await db.fetch("select line from holdfast.job_logs") == [("hello",)]
