@@ -1,6 +1,21 @@
-"""For tests of applications: a throw-away database, a probe for events, drain, inline mode, a clock."""
+"""For tests of applications: a throw-away database, drain, inline mode, a clock, a probe for events."""
 
+from holdfast.testing.clock import Clock
 from holdfast.testing.database import ThrowawayDatabase
+from holdfast.testing.drain import drain
+from holdfast.testing.inline import InlineClient, InlineJob
 from holdfast.testing.probe import Probe
+from holdfast.testing.report import DrainedAttempt, DrainReport
+from holdfast.testing.synchronous import SyncThrowawayDatabase
 
-__all__ = ["Probe", "ThrowawayDatabase"]
+__all__ = [
+    "Clock",
+    "DrainReport",
+    "DrainedAttempt",
+    "InlineClient",
+    "InlineJob",
+    "Probe",
+    "SyncThrowawayDatabase",
+    "ThrowawayDatabase",
+    "drain",
+]

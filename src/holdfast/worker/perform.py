@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import traceback
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -19,18 +18,27 @@ from holdfast.model.outcome import Cancel, Complete, Retry, Snooze, Stop, Transi
 from holdfast.rules import outcome as decide
 from holdfast.rules.backoff import Backoff, backoff_from_json
 from holdfast.rules.outcome import Failure
-from holdfast.worker.executors import Executors
+from holdfast.store.attempts import Fence
+from holdfast.worker.answers import one_line, result_text, told
 from holdfast.worker.journal import current_attempt
 from holdfast.worker.running import Cause, Running, TimedOut
-from holdfast.worker.transaction import result_text
+
+
+class Places(Protocol):
+    """Where handlers run: `Executors` in a worker."""
+
+    def job_for(self, running: Running, executor: Executor) -> Job:
+        """Make the `Job` that a handler of this executor gets."""
+
+    async def run(self, running: Running, handler: Handler[Any, Any], arguments: dict[str, Any]) -> Any:
+        """Run a sync handler to its end, its timeout or its interruption."""
 
 
 class Performer:
     """Runs attempts of one application's kinds."""
 
-    def __init__(self, app: App, executors: Executors) -> None:
+    def __init__(self, app: App, executors: Places) -> None:
         self._app, self._executors = app, executors
-        self._decoders: dict[str, Backoff] = {}
 
     async def perform(self, running: Running) -> Transition | None:
         """Run the attempt to its end; answers the decision, or None where nothing must be written.
@@ -39,31 +47,24 @@ class Performer:
         """
         token = current_attempt.set(running.fence)
         try:
-            returned = await self._call(running)
+            return self._after_return(running, await self._call(running))
         except BaseException as error:
-            if running.settled or running.cause is Cause.LOST:
-                return None
-            running.error = error
+            if not _is_over(running):
+                running.error = error
             return self._after_error(running, error)
         finally:
             current_attempt.reset(token)
-        if running.settled or running.cause is Cause.LOST:
-            return None
-        return self._after_return(running, returned)
 
     async def _call(self, running: Running) -> Any:
         claimed = running.claimed
         handler = self._app.handlers[claimed.kind]
-        arguments = handler.signature.decode(claimed.args)
+        arguments = _decoded(handler, claimed.args)
+        parameter = handler.signature.job_parameter
         job = None
-        if (
-            handler.signature.job_parameter is not None
-            or self._app.middlewares
-            or handler.executor is not Executor.LOOP
-        ):
+        if parameter is not None or self._app.middlewares or handler.executor is not Executor.LOOP:
             job = self._executors.job_for(running, handler.executor)
-            if handler.signature.job_parameter is not None and handler.executor is not Executor.PROCESS:
-                arguments[handler.signature.job_parameter] = job
+            if parameter is not None and handler.executor is not Executor.PROCESS:
+                arguments[parameter] = job
         if handler.executor is Executor.LOOP and not self._app.middlewares:
             return await self._on_loop(running, handler.function(**arguments))
         return await self._surrounded(running, handler, arguments, job)
@@ -71,11 +72,16 @@ class Performer:
     async def _on_loop(self, running: Running, call: Awaitable[Any]) -> Any:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - slots are tasks
-        running.stop = task.cancel
+        stops = 0
+
+        def stop() -> None:
+            nonlocal stops
+            stops += 1
+            task.cancel()
+
+        running.stop = stop
         try:
             async with asyncio.timeout(running.claimed.timeout) as limit:
-                if running.cause is not None:
-                    task.cancel()
                 return await call
         except TimeoutError:
             if limit.expired():
@@ -83,6 +89,9 @@ class Performer:
             raise
         finally:
             running.stop = None
+            # The slot goes on: what is left of cancelling() is meant for the slot itself.
+            for _ in range(stops):
+                task.uncancel()
 
     async def _surrounded(
         self, running: Running, handler: Handler[Any, Any], arguments: dict[str, Any], job: Job | None
@@ -90,6 +99,8 @@ class Performer:
         async def innermost() -> Any:
             if handler.executor is Executor.LOOP:
                 return await handler.function(**arguments)
+            if running.cause is not None:
+                raise asyncio.CancelledError
             return await self._executors.run(running, handler, arguments)
 
         call: Callable[[], Awaitable[Any]] = innermost
@@ -99,12 +110,11 @@ class Performer:
             return await self._on_loop(running, call())
         return await call()
 
-    def _after_return(self, running: Running, returned: Any) -> Transition:
-        kind = running.claimed.kind
+    def _after_return(self, running: Running, returned: Any) -> Transition | None:
+        if _is_over(running):
+            return None
         try:
             match returned:
-                case None:
-                    return Complete()
                 case Snooze(delay, reason):
                     return decide.snoozed(seconds_from("Snooze.delay", delay), reason)
                 case Cancel(reason):
@@ -112,40 +122,29 @@ class Performer:
                 case Retry(delay, reason):
                     chosen = None if delay is None else seconds_from("Retry.delay", delay)
                     return self._failed(running, Failure(reason, reason, chosen))
-                case _:
-                    return Complete(result_text(kind, returned))
+            return Complete(result_text(running.claimed.kind, returned))
         except InputInvalid as error:
             # The handler did its work but its answer cannot be kept: trying again would not change that.
             return decide.poisoned(str(error), str(error))
 
-    def _after_error(self, running: Running, error: BaseException) -> Transition:
-        if isinstance(error, asyncio.CancelledError):
-            stopped = self._after_interruption(running)
-            if stopped is not None:
-                return stopped
+    def _after_error(self, running: Running, error: BaseException) -> Transition | None:
+        if _is_over(running):
+            return None
         match error:
+            case asyncio.CancelledError() if running.cause is Cause.CANCEL:
+                return Stop("cancel requested; the handler was stopped")
+            case asyncio.CancelledError() if running.cause is Cause.RELEASE:
+                return decide.released("the worker is stopping")
             case TimedOut():
                 text = f"timed out after {running.claimed.timeout:g} s"
                 return self._failed(running, Failure(text, text))
-            case Poison() | ArgumentsInvalid():
+            case Poison():
                 return decide.poisoned(one_line(error), told(error))
-            case LeaseLost():
+            case Misfit():
+                return decide.poisoned(one_line(error.invalid), told(error.invalid))
+            case LeaseLost(job_id=job_id, attempt=attempt) if running.fence == Fence(job_id, attempt):
                 return decide.released(one_line(error))
         return self._failed(running, Failure(one_line(error), told(error)))
-
-    def _after_interruption(self, running: Running) -> Transition | None:
-        task = asyncio.current_task()
-        if running.cause is not None and task is not None:
-            task.uncancel()
-        match running.cause:
-            case Cause.CANCEL:
-                return Stop("cancel requested; the handler was stopped")
-            case Cause.RELEASE:
-                return decide.released("the worker is stopping")
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError
-        # The handler itself raised CancelledError: an error like any other.
-        return None
 
     def _failed(self, running: Running, failure: Failure) -> Transition:
         claimed = running.claimed
@@ -174,12 +173,21 @@ def _wrapped(
     return lambda: middleware(job, call)
 
 
-def one_line(error: BaseException) -> str:
-    """Return an error in one line: its type and its text."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:500]}" if text else type(error).__name__
+class Misfit(Exception):
+    """The stored arguments do not fit the handler (those of a job that it enqueues are its own affair)."""
+
+    def __init__(self, invalid: ArgumentsInvalid) -> None:
+        super().__init__(str(invalid))
+        self.invalid = invalid
 
 
-def told(error: BaseException) -> str:
-    """Return all that is known of an error: its traceback."""
-    return "".join(traceback.format_exception(error)).strip()
+def _decoded(handler: Handler[Any, Any], args: str) -> dict[str, Any]:
+    try:
+        return handler.signature.decode(args)
+    except ArgumentsInvalid as invalid:
+        raise Misfit(invalid) from invalid
+
+
+def _is_over(running: Running) -> bool:
+    """True where nothing is left to write: the lease is lost, or its own transaction ended the attempt."""
+    return running.settled or running.cause is Cause.LOST
