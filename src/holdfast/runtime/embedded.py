@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+import psutil
 
 from holdfast.errors import DependencyMissing
 
@@ -55,10 +58,12 @@ class EmbeddedServer:
         return Path(self._running().bin_path)
 
     def kill(self) -> None:
-        """Kill the server as a power cut would; `restart` brings it back."""
+        """End the server at once, as a power cut would, so that it has to recover; see `restart`."""
         pid = self._running().get_pid()
         if pid is not None:
             os.kill(pid, signal.SIGQUIT)
+            with suppress(psutil.NoSuchProcess):
+                psutil.Process(pid).wait(10)
 
     def restart(self) -> None:
         """Stop the server, cutting all connections, and start it again on the same data."""

@@ -1,0 +1,108 @@
+"""A stop is a stop: nothing new, time to finish, and what cannot finish goes back unspent."""
+
+import asyncio
+from typing import Any
+
+import holdfast
+from holdfast.store import workers
+from holdfast.testing import Probe, ThrowawayDatabase
+
+
+def waiting_app() -> tuple[holdfast.App, asyncio.Event]:
+    """An app whose only kind waits for the event."""
+    app, event = holdfast.App(), asyncio.Event()
+
+    @app.job
+    async def wait() -> str:
+        await event.wait()
+        return "finished"
+
+    return app, event
+
+
+async def test_a_running_job_may_finish_within_the_grace(
+    client: holdfast.Client, work: Any, probe: Probe, db: ThrowawayDatabase
+) -> None:
+    """The job completes, the stop says so, and the worker is offline."""
+    app, event = waiting_app()
+    process = await work(app)
+    handle = await client.enqueue(app.request("wait", {}))
+    await probe.wait_for("attempt.started")
+    stopping = asyncio.create_task(process.stop(20.0))
+    await probe.wait_for("worker.stopping")
+    event.set()
+    assert await stopping is True
+    assert await client.wait(handle.id, timeout=5) == "finished"
+    assert await db.fetch("select state from holdfast.workers") == [("offline",)]
+
+
+async def test_what_cannot_finish_goes_back_unspent(
+    client: holdfast.Client, work: Any, probe: Probe, db: ThrowawayDatabase
+) -> None:
+    """After the grace the handler is cancelled; the job is available again and has no failure."""
+    app, event = waiting_app()
+    process = await work(app)
+    handle = await client.enqueue(app.request("wait", {}))
+    await probe.wait_for("attempt.started")
+    assert await process.stop(0.05) is False
+    assert await db.fetch("select state, attempt, failures from holdfast.live_jobs") == [("available", 1, 0)]
+    assert await db.fetch("select outcome, reason from holdfast.attempts") == [
+        ("released", "the worker is stopping")
+    ]
+    event.set()
+    await work(app)
+    assert await client.wait(handle.id, timeout=10) == "finished"
+
+
+async def test_a_stopping_worker_claims_nothing_and_gives_its_buffer_back(
+    client: holdfast.Client, work: Any, probe: Probe, db: ThrowawayDatabase
+) -> None:
+    """Jobs enqueued after the stop began stay available, without an attempt."""
+    app, event = waiting_app()
+    process = await work(app, slots=1)
+    await client.enqueue(app.request("wait", {}))
+    await probe.wait_for("attempt.started")
+    stopping = asyncio.create_task(process.stop(20.0))
+    await probe.wait_for("worker.stopping")
+    late = await client.enqueue(app.request("wait", {}))
+    event.set()
+    assert await stopping is True
+    rows = await db.fetch("select job_id, state, attempt from holdfast.live_jobs")
+    assert rows == [(late.id, "available", 0)]
+
+
+async def test_a_drain_asked_for_from_outside_reaches_the_worker(
+    client: holdfast.Client, work: Any, probe: Probe, db: ThrowawayDatabase
+) -> None:
+    """The worker takes nothing more from that moment on, and its running job finishes."""
+    app, event = waiting_app()
+    process = await work(app, slots=2)
+    first = await client.enqueue(app.request("wait", {}))
+    await probe.wait_for("attempt.started")
+    assert await db.database.run(workers.drain_worker(process.worker.worker_id))
+    await probe.wait_for("worker.draining")
+    second = await client.enqueue(app.request("wait", {}))
+    event.set()
+    assert await client.wait(first.id, timeout=10) == "finished"
+    await work(app)
+    assert await client.wait(second.id, timeout=10) == "finished"
+    holder = "select worker_id from holdfast.finished_jobs where job_id = $1"
+    assert await db.value(holder, second.id) != process.worker.worker_id
+    assert await db.value(holder, first.id) == process.worker.worker_id
+
+
+async def test_fifty_jobs_and_four_workers_make_fifty_calls(client: holdfast.Client, work: Any) -> None:
+    """Every job runs exactly once, whoever takes it."""
+    app, calls = holdfast.App(), []
+
+    @app.job
+    async def call(n: int) -> None:
+        calls.append(n)
+        await asyncio.sleep(0)
+
+    for _ in range(4):
+        await work(app, slots=3)
+    handles = [await client.enqueue(call.job(n)) for n in range(50)]
+    for handle in handles:
+        await client.wait(handle.id, timeout=10)
+    assert sorted(calls) == list(range(50))
