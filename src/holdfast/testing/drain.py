@@ -101,11 +101,12 @@ class _Crew:
     async def claim(self) -> bool:
         """Claim the best job into the worker's buffer; False: nothing is left to run."""
         while True:
-            await self._stage()
+            next_in = await self._stage()
             if await self._claim_available():
                 return True
-            if not (self._wanted.include_scheduled and await self._move_on()):
+            if next_in is None or not self._wanted.include_scheduled:
                 return False
+            await self._move_on(next_in)
 
     async def _claim_available(self) -> bool:
         for queue in await self._db.database.run(queue_heads(self._wanted.kinds)):
@@ -116,22 +117,22 @@ class _Crew:
                     return True
         return False
 
-    async def _stage(self) -> None:
-        term = await self._db.database.run(leader.lead("drain", None, DUTY))
-        if term is not None:
-            while await self._db.database.run(leader.stage_jobs(term, BATCH)) == BATCH:
-                pass
-            await self._db.database.run(leader.resign("drain", term))
+    async def _stage(self) -> float | None:
+        """Stage all that is due; answer how many seconds the next due job is away, if there is one."""
+        database = self._db.database
+        term = await database.run(leader.lead("drain", None, DUTY))
+        if term is None:
+            return None
+        while (staged := await database.run(leader.stage_jobs(term, BATCH))).count == BATCH:
+            pass
+        await database.run(leader.resign("drain", term))
+        return staged.next_in
 
-    async def _move_on(self) -> bool:
-        """Move the clock to the next due job; False: nothing is scheduled."""
-        due = await self._db.database.run(leader.next_due())
-        if due is None:
-            return False
+    async def _move_on(self, next_in: float) -> None:
+        """Move the clock to the next due job."""
         # A millisecond more than needed: a due time in seconds is rounded.
-        await Clock(self._db).advance(max(0.0, due) + 0.001)
+        await Clock(self._db).advance(next_in + 0.001)
         await self._db.database.run(workers.renew_worker(self._worker.worker_id))
-        return True
 
 
 def _drained(served: Served) -> DrainedAttempt:
