@@ -120,12 +120,11 @@ class Scene:
     async def dump(self) -> dict[str, list[str]]:
         """Every row of every table, to see whether anything was changed."""
         tables = [row[0] for row in await self.db.fetch(EVERY_TABLE, self.db.schema)]
-        return {
-            table: [
-                row[0] for row in await self.db.fetch(f"select t::text from holdfast.{table} t order by 1")
-            ]  # noqa: S608 - names from the catalogue
-            for table in tables
-        }
+        return {table: await self._rows(table) for table in tables}
+
+    async def _rows(self, table: str) -> list[str]:
+        text = f"select t::text from holdfast.{table} t order by 1"  # noqa: S608 - a name from the catalogue
+        return [row[0] for row in await self.db.fetch(text)]
 
     async def execute(self, connection: Connection, text: str, *parameters: Any) -> Any:
         """Run SQL written against schema ``holdfast`` in a session; answers its first value."""
@@ -137,9 +136,7 @@ class Scene:
 
     async def blocked(self, connection: Connection) -> None:
         """Wait until the session waits for a lock."""
-        pid = connection.get_server_pid()
+        waits = "select 1 from pg_stat_activity where pid = $1 and wait_event_type = 'Lock'"
         async with asyncio.timeout(20):
-            while not await self.db.value(
-                "select 1 from pg_stat_activity where pid = $1 and wait_event_type = 'Lock'", pid
-            ):
-                await asyncio.sleep(0.005)  # noqa: ASYNC110 - PostgreSQL announces no lock waits
+            while not await self.db.value(waits, connection.get_server_pid()):  # noqa: ASYNC110 - a lock wait has no event
+                await asyncio.sleep(0.005)

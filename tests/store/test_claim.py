@@ -75,13 +75,19 @@ async def test_a_job_of_an_unknown_kind_is_left_for_others(scene: Scene) -> None
 
 
 @pytest.mark.parametrize(
-    "change", ["state = 'draining'", "state = 'offline'", "state = 'lost'", "expires_at = holdfast.now()"]
+    "change",
+    [
+        "update holdfast.workers set state = 'draining'",
+        "update holdfast.workers set state = 'offline'",
+        "update holdfast.workers set state = 'lost'",
+        "update holdfast.workers set expires_at = holdfast.now()",
+    ],
 )
 async def test_a_worker_that_may_not_hold_leases_claims_nothing(scene: Scene, change: str) -> None:
     """Draining, gone, lost or past its lease: the claim answers nothing and changes nothing."""
     worker = await scene.worker()
     await scene.enqueue()
-    await scene.db.fetch(f"update holdfast.workers set {change}")
+    await scene.db.fetch(change)
     before = await scene.dump()
     assert await scene.claim(worker) == []
     assert await scene.claim_limited(worker) == []
@@ -131,7 +137,7 @@ async def test_a_claim_passes_over_a_job_that_is_being_cancelled(scene: Scene) -
     wanted, other = await scene.enqueue(), await scene.enqueue()
     session = await scene.session()
     async with session.transaction():
-        assert await scene.run_on(session, jobs.cancel_jobs(wanted, "no longer needed")) == {wanted[0]: True}
+        assert await scene.run_on(session, cancel_jobs(wanted, Mandate("somebody"))) == {wanted[0]: True}
         assert ids(await scene.claim(worker)) == other
     assert await scene.claim(worker) == []
     assert (await scene.states())[wanted[0]] == "cancelled"
@@ -145,7 +151,7 @@ async def test_a_cancel_waits_for_a_claim_under_way_and_then_asks_its_worker(sce
     transaction = claiming.transaction()
     await transaction.start()
     assert ids(await scene.claim(worker, connection=claiming)) == [job_id]
-    cancel = asyncio.create_task(scene.run_on(cancelling, jobs.cancel_jobs([job_id], "stop")))
+    cancel = asyncio.create_task(scene.run_on(cancelling, cancel_jobs([job_id], Mandate("somebody"))))
     await scene.blocked(cancelling)
     await transaction.commit()
     assert await cancel == {job_id: False}

@@ -20,8 +20,8 @@ T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 
-# Generic plans keep the claim steady; a custom plan made on skewed statistics stalls it.  A generic plan lives until
-# the next ANALYZE, so one that was made while the tables were empty must not read them from end to end.
+# Generic plans keep the claim steady; a custom plan made on skewed statistics stalls it.  A generic plan lives
+# until the next ANALYZE, so one made while the tables were empty must not read them from end to end.
 PINNED_PLANS = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
@@ -153,7 +153,7 @@ class Database:
         *pinned* is False for statements that are not ours: then the planner chooses freely.
         """
         async with self.connection() as connection:
-            # A claim under a limit counts what is committed once it has its lock, whatever the role's default is.
+            # A claim under a limit counts what is committed once it has its lock, whatever the default is.
             transaction = connection.transaction(isolation="read_committed")
             async with own_errors(self.schema):
                 await transaction.start()

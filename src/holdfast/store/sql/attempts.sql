@@ -46,7 +46,7 @@ select pg_advisory_xact_lock(hashtext('holdfast.limits'), hashtext($1::text));
 
 -- name: claim_limited
 -- Claims up to $4 jobs, all running, from one queue under its limit for the fleet and for each concurrency key.  Only
--- after lock_limits in the same transaction: what is counted here cannot grow meanwhile.
+-- after lock_limits in the same transaction: what is counted here cannot grow meanwhile.  Locks as claim_jobs does.
 -- The recursive part walks the distinct keys by index, so its cost goes with keys, not with jobs.
 with recursive holder as (
     select w.id from holdfast.workers w

@@ -1,5 +1,6 @@
 -- name: save_checkpoint
--- Saves the state of a held attempt, replacing the former one.  Zero rows: the lease was lost, nothing was saved.
+-- Saves the state of a held attempt, replacing the former one.  Locks the live_jobs row, so that nobody takes the job
+-- meanwhile.  Zero rows: the lease was lost, nothing was saved.
 with held as (
     select l.job_id, l.attempt from holdfast.live_jobs l
     where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id is not null
@@ -16,7 +17,7 @@ returning c.job_id;
 select c.version, c.data::text, c.attempt, c.saved_at from holdfast.checkpoints c where c.job_id = $1::bigint;
 
 -- name: delete_checkpoint
--- Forgets the state of a held attempt.  Zero rows: the lease was lost; false: there was nothing to forget.
+-- Forgets the state of a held attempt, whose live_jobs row it locks.  Zero rows: the lease was lost; false: there was nothing to forget.
 with held as (
     select l.job_id from holdfast.live_jobs l
     where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id is not null
