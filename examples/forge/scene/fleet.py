@@ -1,0 +1,137 @@
+"""Worker processes as an operator would start them, and one of them killed while it works."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from examples.forge.database import Connection
+from examples.forge.scene.commands import command, environment
+from examples.forge.settings import Settings
+
+SLOTS = 4
+TTL = 5.0
+# What a worker gets to finish its jobs, and what its process gets to end beyond that, in seconds.
+GRACE, BEYOND_GRACE = 10.0, 15.0
+# How long a frozen worker rests before we look, in seconds: a statement that it sent may still do something.
+FROZEN = 0.05
+
+_HELD = """
+select j.id, j.attempt, j.kind, j.state from holdfast.job_overview j
+join holdfast.workers w on w.id = j.worker_id
+where w.pid = %s and j.state in ('claimed', 'running') order by j.id
+"""
+_BUSY = """
+select w.pid from holdfast.workers w join holdfast.job_overview j on j.worker_id = w.id
+where j.state = 'running' and w.state = 'online' group by w.pid order by count(*) desc, w.pid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldJob:
+    """A job that a worker held when it was killed; *state* says whether its handler ran."""
+
+    job_id: int
+    attempt: int
+    kind: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The end of a worker: who, when by the database's clock, and what it held."""
+
+    worker: str
+    pid: int
+    at: datetime
+    held: list[HeldJob]
+
+
+class Fleet:
+    """Worker processes that run while entered, each with a log file in *folder*."""
+
+    def __init__(self, settings: Settings, folder: Path, *, workers: int) -> None:
+        self._settings, self._folder, self._count = settings, folder, workers
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.exit_codes: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for number in range(1, self._count + 1):
+            self._start(f"worker-{number}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self, name: str) -> None:
+        options = (f"--slots={SLOTS}", f"--ttl={TTL:g}s", f"--grace={GRACE:g}s", f"--name={name}")
+        with self._log(name).open("wb") as log:
+            self.processes[name] = subprocess.Popen(
+                command("worker", "--app=examples.forge.app:app", *options),
+                cwd=self._folder,
+                env=environment(self._settings),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C in the terminal is ours to pass on, in good order.
+                start_new_session=True,
+            )
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def complaints(self) -> list[str]:
+        """Return the last words of workers that ended although nobody told them to."""
+        ended = [name for name, process in self.processes.items() if process.poll() is not None]
+        return [
+            f"{name} ended with {self.processes[name].returncode}: {self._last_words(name)}" for name in ended
+        ]
+
+    def _last_words(self, name: str) -> str:
+        return self._log(name).read_text("utf-8", errors="replace").strip()[-1000:] or "it said nothing"
+
+    def kill_one_at_work(self, connection: Connection) -> Death | None:
+        """Kill the busiest worker with SIGKILL, but only while it holds running jobs; None if none does now.
+
+        It is frozen first, so that what it holds cannot change between our look and its death.
+        """
+        busy = connection.execute(_BUSY).fetchone()
+        name = next((n for n, process in self.processes.items() if busy and process.pid == busy[0]), None)
+        if name is None:
+            return None
+        process = self.processes[name]
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(FROZEN)
+        if not any(job.state == "running" for job in _held(connection, process.pid)):
+            process.send_signal(signal.SIGCONT)
+            return None
+        process.kill()
+        self.exit_codes[name] = process.wait()
+        del self.processes[name]
+        [(now,)] = connection.execute("select clock_timestamp()").fetchall()
+        return Death(name, process.pid, now, _held(connection, process.pid))
+
+    def stop(self) -> None:
+        """Ask every worker to stop, and kill what has not within its grace."""
+        for process in self.processes.values():
+            process.terminate()
+        for name, process in self.processes.items():
+            try:
+                self.exit_codes[name] = process.wait(GRACE + BEYOND_GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                self.exit_codes[name] = process.wait()
+        self.processes.clear()
+
+
+def _held(connection: Connection, pid: int) -> list[HeldJob]:
+    return [HeldJob(*row) for row in connection.execute(_HELD, [pid])]

@@ -1,0 +1,167 @@
+"""The demo's story: pushes from all sides, an import, an outage, a killed worker, and the end of it all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples.forge import repositories
+from examples.forge.database import Connection
+from examples.forge.forge import Forge
+from examples.forge.kinds import imports
+from examples.forge.scene import server, standing
+from examples.forge.scene.clients import Crowd
+from examples.forge.scene.fleet import Death, Fleet
+from examples.forge.scene.github import ORGANISATION
+from examples.forge.scene.standing import Standing
+
+LOOK_EVERY = 0.1
+SPOOLED_IN_OUTAGE = 3
+
+
+class TookTooLong(Exception):
+    """Something that had to happen has not happened in time."""
+
+
+class WorkerEnded(Exception):
+    """A worker ended that nobody told to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How large the demo is; *patience* is in seconds and for the whole of it."""
+
+    pushes: int = 240
+    clients: int = 6
+    repositories: int = 6
+    workers: int = 3
+    rankings: int = 2
+    patience: float = 110.0
+
+
+class Story:
+    """Plays one demo; *tell* gets each line worth knowing, *show* each look at how things stand."""
+
+    def __init__(
+        self,
+        forge: Forge,
+        connection: Connection,
+        server_url: str,
+        scale: Scale,
+        *,
+        tell: Callable[[str], None],
+        show: Callable[[Standing, int], None],
+    ) -> None:
+        self._forge, self._connection, self._server_url = forge, connection, server_url
+        self.scale, self._tell, self._show = scale, tell, show
+        self._deadline = time.monotonic() + scale.patience
+        self._wanted = threading.Event()
+        self.crowd: Crowd | None = None
+        self.death: Death | None = None
+        self.doomed: frozenset[int] = frozenset()
+        self.seconds = 0.0
+
+    def play(self, fleet: Fleet, folder: Path) -> Crowd:
+        """Play from the first repository to the last processed push."""
+        self._fleet = fleet
+        self.until("the workers are up", lambda now: now.workers == self.scale.workers)
+        self._tell(f"{self.scale.workers} workers are up")
+        crowd = self.crowd = self._settled_in(folder)
+        with ThreadPoolExecutor(len(crowd.clients)) as pool:
+            try:
+                self._push(crowd, pool)
+            finally:
+                # Whatever happens here, the clients stop after the push that they are at.
+                self._wanted.clear()
+        self._tell(f"all clients are done: {len(crowd.ledger.accepted)} pushes")
+        self.until("everything is processed", lambda now: now.is_settled)
+        self.until("trending ticked often enough", lambda now: now.rankings >= self.scale.rankings)
+        return crowd
+
+    def _settled_in(self, folder: Path) -> Crowd:
+        made = []
+        with self._forge.connect() as connection:
+            for number in range(1, self.scale.repositories + 1):
+                name = f"project-{number}"
+                made.append(repositories.create(connection, self._forge.settings, "makers", name))
+        crowd = Crowd(made, folder, clients=self.scale.clients)
+        crowd.settle_in()
+        self._tell(f"{len(made)} repositories with a first history, {len(crowd.clients)} clients with clones")
+        return crowd
+
+    def _push(self, crowd: Crowd, pool: ThreadPoolExecutor) -> None:
+        began = time.monotonic()
+        self._wanted.set()
+        each = -(-self.scale.pushes // len(crowd.clients))
+        at_work = [pool.submit(client.work, each, self._wanted.is_set) for client in crowd.clients]
+        self._after(0.1, self._ask_for_imports)
+        self._after(0.25, self._doom_some_jobs)
+        self._after(0.4, self._refuse_connections)
+        self._after(0.65, self._kill_one)
+        self._finish(at_work)
+        self.seconds = time.monotonic() - began
+
+    def _after(self, part: float, act: Callable[[], None]) -> None:
+        """Do something once *part* of all pushes are through."""
+        wanted = int(part * self.scale.pushes)
+        self.until(f"{wanted} pushes are through", lambda _: self._pushed() >= wanted)
+        act()
+
+    def _finish(self, at_work: list[Future[None]]) -> None:
+        self.until("all clients are done", lambda _: all(one.done() for one in at_work))
+        wait(at_work, return_when=FIRST_EXCEPTION)
+        for one in at_work:
+            one.result()
+
+    def _ask_for_imports(self) -> None:
+        with self._forge.connect() as connection:
+            imports.request(self._forge, connection, ORGANISATION)
+        self._tell(f"somebody imports {ORGANISATION!r} from GitHub, which asks for patience now and then")
+
+    def _doom_some_jobs(self) -> None:
+        """Enqueue what can only fail: a bad payload, an event that is not there, an unknown organisation."""
+        with self._forge.connect() as connection:
+            statement = (
+                "select holdfast.enqueue('push:process', '{\"event_id\": \"seven\"}', queue => 'pushes')"
+            )
+            [(bad,)] = connection.execute(statement).fetchall()
+            gone = self._forge.enqueue(connection, "push:process", {"event_id": 2**40})
+            imports.request(self._forge, connection, "nobody")
+            [(nobody,)] = connection.execute("select max(id) from holdfast.jobs").fetchall()
+        self.doomed = frozenset({bad, gone, nobody})
+        self._tell("three jobs are enqueued that can never succeed: they have to fail at once")
+
+    def _refuse_connections(self) -> None:
+        with server.refusing(self._server_url):
+            self.until("pushes are spooled", lambda now: now.spooled >= SPOOLED_IN_OUTAGE)
+            self._tell("the database refused connections for a moment: pushes went on, their events to disk")
+
+    def _kill_one(self) -> None:
+        def killed(_: Standing) -> bool:
+            self.death = self._fleet.kill_one_at_work(self._connection)
+            return self.death is not None
+
+        self.until("a worker holds running jobs", killed)
+        if self.death is not None:
+            self._tell(f"{self.death.worker} is killed (SIGKILL) with {len(self.death.held)} jobs in hand")
+
+    def _pushed(self) -> int:
+        return len(self.crowd.ledger.accepted) if self.crowd else 0
+
+    def until(self, what: str, holds: Callable[[Standing], bool]) -> None:
+        """Look again and again until *holds*; raises `TookTooLong` and `WorkerEnded`."""
+        while True:
+            now = standing.look(self._connection, self._forge.settings.root)
+            self._show(now, self._pushed())
+            if holds(now):
+                return
+            if complaints := self._fleet.complaints():
+                raise WorkerEnded("; ".join(complaints))
+            if time.monotonic() > self._deadline:
+                msg = f"waited in vain until {what}: {now}"
+                raise TookTooLong(msg)
+            time.sleep(LOOK_EVERY)
