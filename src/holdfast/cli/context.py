@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from holdfast.errors import HoldfastError, InputInvalid, SettingInvalid
+from holdfast.cli.configs import database_config
+from holdfast.errors import HoldfastError, InputInvalid
 from holdfast.runtime.settings import Loaded, Settings, load
 from holdfast.store import migrate
-from holdfast.store.database import Database, DatabaseConfig
+from holdfast.store.database import Database
 
 T = TypeVar("T")
 
@@ -62,16 +63,6 @@ def invocation(context: typer.Context) -> Invocation:
     """Return the invocation that a command belongs to."""
     found = context.find_object(Invocation)
     return Invocation() if found is None else found
-
-
-def database_config(settings: Settings, **options: Any) -> DatabaseConfig:
-    """Return where the database of *settings* is; raises `SettingInvalid` where nobody said it."""
-    if settings.database_url is None:
-        msg = "database_url is not set: set HOLDFAST_DATABASE_URL, or database_url in holdfast.toml"
-        raise SettingInvalid(msg, setting="database_url")
-    return DatabaseConfig(
-        dsn=settings.database_url, schema=settings.schema, pgbouncer=settings.pgbouncer, **options
-    )
 
 
 class ErrorReportingGroup(TyperGroup):

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.cli import migrate, worker
+from holdfast.cli import migrate, settings, up, worker
 from holdfast.cli.context import ErrorReportingGroup, Invocation
 
 app = typer.Typer(
@@ -51,8 +51,10 @@ def options(
 
 
 # Commands, in the order in which --help lists them.
+app.command()(up.up)
 app.command()(migrate.migrate)
 app.command()(worker.worker)
+app.command()(settings.settings)
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class StopSignals:
     """Hears SIGTERM and SIGINT: the first asks for a stop, the second hurries it, the third ends it here.
 
-    *hurry* is called at the second with the signal's number.  At the third the process is gone at once and
+    *hurry* is called at the second.  At the third the process is gone at once and
     its jobs are left to a rescue.
     """
 
-    def __init__(self, events: Events, grace: float, hurry: Callable[[int], None]) -> None:
+    def __init__(self, events: Events, grace: float, hurry: Callable[[], None]) -> None:
         self._events, self._grace, self._hurry = events, grace, hurry
         self.asked = asyncio.Event()
         self._heard = 0
@@ -43,7 +43,7 @@ class StopSignals:
                 self.asked.set()
             case 2:
                 self._events.emit("stop.hurried", signal=name)
-                self._hurry(number)
+                self._hurry()
             case _:
                 os._exit(128 + number)
 

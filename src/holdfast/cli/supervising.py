@@ -8,7 +8,8 @@ import signal
 import sys
 from typing import Any
 
-from holdfast.cli.context import Invocation, database_config
+from holdfast.cli.configs import database_config
+from holdfast.cli.context import Invocation
 from holdfast.errors import DatabaseUnavailable
 from holdfast.runtime.console import log_to
 from holdfast.runtime.events import Events

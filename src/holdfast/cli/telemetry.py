@@ -6,10 +6,9 @@ import asyncio
 import concurrent.futures
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from holdfast.app.registry import App
-from holdfast.cli.wiring import WorkerProcess
+from holdfast.cli.wiring import MaintenanceProcess
 from holdfast.errors import HoldfastError
 from holdfast.model.worker import QueueRecord
 from holdfast.runtime.console import log_to
@@ -29,24 +28,23 @@ PATIENCE = 2.0
 class Telemetry:
     """What one process says about itself: log lines always, metrics where a port is set."""
 
-    def __init__(self, settings: Settings, app: App) -> None:
+    def __init__(self, settings: Settings, kinds: Iterable[str]) -> None:
         log_to(sys.stderr, shape=settings.log_format, level=settings.log_level)
         self._settings = settings
         self.events = Events(Logbook())
-        self._metrics = None if settings.metrics_port is None else Metrics(app.handlers)
+        self._metrics = None if settings.metrics_port is None else Metrics(kinds)
         if self._metrics is not None:
             self.events.subscribe(self._metrics)
         self._server: MetricsServer | None = None
 
-    def serve(self, process: WorkerProcess) -> None:
+    def serve(self, process: MaintenanceProcess) -> None:
         """Begin to serve the metrics of *process*."""
         metrics, port = self._metrics, self._settings.metrics_port
         if metrics is None or port is None:
             return
-        worker = process.worker
-        metrics.running = lambda: [one.claimed.kind for one in tuple(worker.held.running.values())]
+        metrics.running = process.running_kinds
         metrics.queues = QueueCounts(process.database, asyncio.get_running_loop())
-        self._server = MetricsServer(metrics.registry, lives=lambda: worker.lives, ready=lambda: worker.ready)
+        self._server = MetricsServer(metrics.registry, lives=process.lives, ready=process.ready)
         address = self._server.start(self._settings.metrics_host, port)
         self.events.emit("metrics.served", address=address)
 

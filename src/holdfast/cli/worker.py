@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Annotated, Any
 
 import typer
@@ -73,11 +72,6 @@ def run(call: Invocation, given: dict[str, Any], *, waits: bool, supervised: boo
 
         return asyncio.run(supervise(call, settings, given, waits=waits))
     from holdfast.cli.application import application
-    from holdfast.cli.serving import Serving, run_on_fastest_loop
+    from holdfast.cli.serving import serve
 
-    serving = Serving(application(settings.app), settings, waits=waits or supervised, supervised=supervised)
-    code = run_on_fastest_loop(serving.run())
-    if serving.abandoned:
-        # Python would wait for threads whose handlers do not return; their jobs are accounted for.
-        os._exit(code)
-    return code
+    return serve(settings, application(settings.app), waits=waits or supervised, supervised=supervised)

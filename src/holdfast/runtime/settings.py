@@ -21,6 +21,7 @@ DEFAULT_FILE = "holdfast.toml"
 PREFIX = "HOLDFAST_"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 DEFAULT = "default"
+DAY = 86_400.0
 
 _URL = r"(?s)postgres(ql)?://.*"
 _PASSWORD = re.compile(r"(?P<before>://[^/@?]*?:)[^@/?]+(?=@)|(?P<query>[?&]password=)[^&]*")
@@ -67,6 +68,12 @@ class Settings:
         None, whole(1, 65_535), "serve metrics on this port; nothing if unset"
     )
     metrics_host: str = _setting("127.0.0.1", text(), "the address on which metrics are served")
+    retention_completed: float = _setting(14 * DAY, duration(DAY), "how long completed jobs are kept")
+    retention_failed: float = _setting(30 * DAY, duration(DAY), "how long failed and cancelled jobs are kept")
+    retention_logs: float = _setting(30 * DAY, duration(DAY), "how long log lines are kept at most")
+    unknown_grace: float = _setting(
+        3600.0, duration(0), "how long a job may wait for a worker that knows its kind"
+    )
     log_format: str = _setting(
         "auto",
         one_of("auto", "human", "json"),

@@ -27,7 +27,6 @@ from holdfast.worker.executors import Executors
 from holdfast.worker.journal import Journal, JournalHandler
 from holdfast.worker.lease import Lease
 from holdfast.worker.perform import Performer
-from holdfast.worker.processes import ProcessPool
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Cause, Held
 from holdfast.worker.slots import Slots
@@ -47,7 +46,7 @@ class Worker:
         self.reporter = Reporter(database, self.held, events)
         self.journal = Journal(database, self.held, events)
         self.reporter.before_flush = self.journal.settle
-        self._executors = Executors(database, self.journal, config.slots, ProcessPool())
+        self._executors = Executors(database, self.journal, config.slots)
         performer = Performer(app, self._executors)
         self.slots = Slots(config.slots, self._buffer, performer, self.reporter, self.held, events)
         self.claimer = Claimer(
@@ -117,11 +116,6 @@ class Worker:
         """True while this worker takes jobs and its lease is young."""
         renewed = time.monotonic() - self.lease.renewed_at < self.config.ttl
         return bool(self.worker_id) and not self.claimer.draining and renewed
-
-    @property
-    def abandoned(self) -> int:
-        """How many threads still run handlers whose attempts have ended."""
-        return self._executors.abandoned
 
     def notified(self, topic: str, rest: str) -> None:
         """React to a notification; see `store.listen`."""

@@ -1,0 +1,43 @@
+"""`holdfast settings`: what is in force, and who said so."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import typer
+
+from holdfast.cli.context import invocation
+from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.runtime.settings import SECRETS, Loaded, Settings, masked
+
+
+def settings(context: typer.Context, *, as_json: JsonOption = False) -> None:
+    """Show every setting with its value and its source; passwords are left out."""
+    loaded = invocation(context).loaded()
+    rows = [
+        {"setting": one.name, "value": shown(loaded, one.name), "source": loaded.sources[one.name]}
+        | {"about": one.metadata["about"]}
+        for one in fields(Settings)
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ("setting", "value", "source", "about"),
+        [(row["setting"], _text(row["value"]), row["source"], row["about"]) for row in rows],
+    )
+
+
+def shown(loaded: Loaded, name: str) -> Any:
+    """Return the value of a setting as it may be shown."""
+    value = getattr(loaded.settings, name)
+    return masked(value) if name in SECRETS and value is not None else value
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, tuple):
+        return ",".join(value) or None
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else value

@@ -1,0 +1,81 @@
+"""`holdfast up`: everything in one process, for a first look and for small installations."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.configs import database_config
+from holdfast.cli.context import invocation
+from holdfast.runtime.settings import Settings, masked
+from holdfast.store import migrate
+from holdfast.store.database import Database, DatabaseConfig
+
+Text = str | None
+
+
+def up(
+    context: typer.Context,
+    *,
+    app: Annotated[
+        Text, typer.Option(help="The application: module:name; without it no jobs are run.")
+    ] = None,
+    slots: Annotated[Text, typer.Option(help="Handlers that run at once.")] = None,
+    metrics_port: Annotated[Text, typer.Option(help="Serve /metrics here.")] = None,
+    folder: Annotated[
+        Text, typer.Option(help="Where the embedded PostgreSQL lives; .holdfast by default.")
+    ] = None,
+) -> None:
+    """Run everything in one process, on an embedded PostgreSQL unless a database is set.
+
+    Migrates, then works and maintains until SIGINT or SIGTERM.  Exit codes as those of `worker`.
+    """
+    settings = invocation(context).settings(app=app, slots=slots, metrics_port=metrics_port, folder=folder)
+    with ExitStack() as stack:
+        code = _serve(_with_database(settings, stack))
+    raise typer.Exit(code)
+
+
+def _with_database(settings: Settings, stack: ExitStack) -> Settings:
+    """Start the embedded server where no other is set; it stops with *stack*."""
+    if settings.database_url is not None:
+        typer.echo(f"database  {masked(settings.database_url)}")
+        return settings
+    from holdfast.runtime.embedded import EmbeddedServer
+
+    server = stack.enter_context(EmbeddedServer(Path.cwd() / settings.folder / "postgresql"))
+    typer.echo(f"database  PostgreSQL {server.version}, its data in {settings.folder}; from another shell:")
+    typer.echo(f"          export HOLDFAST_DATABASE_URL='{server.dsn}'")
+    return replace(settings, database_url=server.dsn)
+
+
+def _serve(settings: Settings) -> int:
+    from holdfast.cli.application import application
+    from holdfast.cli.serving import serve
+
+    app = None if settings.app is None else application(settings.app)
+    asyncio.run(_migrate(database_config(settings, pool_size=1)))
+    typer.echo(f"schema    {settings.schema}, version {migrate.newest()}")
+    if app is None:
+        typer.echo("jobs      none are run here: give --app module:name")
+    else:
+        queues = ", ".join(settings.queues or app.queues()) or "default"
+        typer.echo(
+            f"jobs      {settings.app}: {len(app.handlers)} kinds, {settings.slots} slots, queues {queues}"
+        )
+    typer.echo("stop      Ctrl-C")
+    return serve(settings, app)
+
+
+async def _migrate(config: DatabaseConfig) -> None:
+    database = Database(config)
+    await database.open()
+    try:
+        await migrate.migrate(database)
+    finally:
+        await database.close()
