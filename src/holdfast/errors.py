@@ -14,12 +14,14 @@ HoldfastError
 ├── DuplicateJob                 a live job has the same unique key
 ├── JobNotFound                  no job has that id
 ├── QueueNotFound, WorkerNotFound, ScheduleNotFound
+├── WorkerEnded                  the worker is gone, so that nothing can be asked of it
 ├── StateConflict                the job's state does not allow the action
 ├── LeaseLost                    another attempt owns the job now; nothing was changed
 ├── JobFailed                    the awaited job ended as failed
 ├── JobCancelled                 the awaited job ended as cancelled
 ├── WaitTimeout                  the awaited job did not end in time
 ├── DrainEndless                 a drained test queue does not come to an end
+├── ChildDied                    the process of a handler ended before its handler did
 ├── DependencyMissing            an optional package is not installed
 ├── Poison                       raised by a handler: this job can never succeed
 ├── DatabaseUnavailable          PostgreSQL cannot be reached
@@ -154,6 +156,14 @@ class WorkerNotFound(HoldfastError):
         self.worker_id = worker_id
 
 
+class WorkerEnded(HoldfastError):
+    """The worker is gone, so that nothing can be asked of it."""
+
+    def __init__(self, worker_id: int, state: str) -> None:
+        super().__init__(f"worker {worker_id} is {state}: it takes no jobs any more")
+        self.worker_id, self.state = worker_id, state
+
+
 class ScheduleNotFound(HoldfastError):
     """No schedule has that name."""
 
@@ -165,8 +175,9 @@ class ScheduleNotFound(HoldfastError):
 class StateConflict(HoldfastError):
     """The job's state does not allow the action; nothing was changed."""
 
-    def __init__(self, job_id: int, *, action: str, state: str) -> None:
-        super().__init__(f"job {job_id} is {state}: it cannot be {action}")
+    def __init__(self, job_id: int, *, action: str, state: str, remedy: str | None = None) -> None:
+        advice = f"; {remedy}" if remedy else ""
+        super().__init__(f"job {job_id} is {state}: it cannot be {action}{advice}")
         self.job_id, self.action, self.state = job_id, action, state
 
 
@@ -211,6 +222,14 @@ class DrainEndless(HoldfastError):
             "does it snooze, retry or enqueue itself for ever? If not, raise limit="
         )
         self.limit, self.kind, self.times = limit, kind, times
+
+
+class ChildDied(HoldfastError):
+    """The child process of a handler ended before its handler did; *end* says how."""
+
+    def __init__(self, end: str) -> None:
+        super().__init__(f"the handler's process {end}")
+        self.end = end
 
 
 class DependencyMissing(HoldfastError):

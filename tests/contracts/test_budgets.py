@@ -16,11 +16,16 @@ NAMES_THAT_SAY_NOTHING = frozenset({"utils", "util", "core", "common", "base", "
 
 # The doors: `path::function` and why everything may be caught there. Each must still be in use.
 DOORS = {
+    "holdfast/rules/backoff.py::Custom.choose": "the door around a user's backoff: the default is used",
     "holdfast/runtime/service.py::Service._run": "the door around a service turn: logged, counted, retried",
     "holdfast/store/database.py::Database.transaction": "rolls back and raises the same error again",
     "holdfast/store/listen.py::Notifications.turn": "drops the connection and raises the same error again",
+    "holdfast/worker/child.py::HandlerProcess._run": "the door around a handler in a child",
+    "holdfast/worker/child.py::LinkLogHandler.emit": "logging's rule: a bad log call hurts nobody",
+    "holdfast/worker/journal.py::JournalHandler.emit": "logging's rule: a bad log call hurts nobody",
     "holdfast/worker/perform.py::Performer.perform": "the door around a handler: what it raises is decided",
-    "holdfast/worker/transaction.py::LoopTransaction.__aexit__": "rolls back and raises the same error again",
+    "holdfast/worker/transaction.py::LoopTransaction._complete": "rolls back and raises the same error again",
+    "holdfast/worker/threads.py::_result": "the door around a handler in a thread: told as a value",
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

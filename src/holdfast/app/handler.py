@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -80,4 +81,17 @@ def _executor(function: Callable[..., Any], kind: str, wanted: Executor | None) 
             else "a sync handler runs in a thread or a process"
         )
         raise OptionInvalid(f"executor of {kind!r}", wanted.value, fits)
+    if wanted is Executor.PROCESS and not _is_importable(function):
+        where = (
+            "define it with a plain `def` at the top level of a module, so that a child process can import it"
+        )
+        raise OptionInvalid(f"executor of {kind!r}", wanted.value, where)
     return wanted
+
+
+def _is_importable(function: Callable[..., Any]) -> bool:
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if module is None or not getattr(function, "__qualname__", ".").isidentifier():
+        return False
+    # What was typed at a prompt or given by -c is nowhere to import from.
+    return module.__name__ != "__main__" or hasattr(module, "__file__")

@@ -20,8 +20,6 @@ CUSTOM = "custom"
 HOUR = timedelta(hours=1)
 # Far past any sensible rest, and far below what a timestamp can hold.
 LONGEST = timedelta(days=365)
-# What a slip in a user's formula raises.  Anything else is a surprise and goes on to the caller.
-SLIPS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def _jittered(seconds: float, jitter: float, random: Random) -> timedelta:
@@ -192,7 +190,7 @@ class Choice:
 class Custom:
     """Rests as long as *function* says: failures -> timedelta or seconds.
 
-    An unusable answer (negative, NaN, longer than 365 days, another type, a slip in the formula)
+    An unusable answer (negative, NaN, longer than 365 days, another type, an error of its own)
     gives the default rest instead, for a failed job must always find its way back.
     """
 
@@ -209,7 +207,7 @@ class Custom:
             return Choice(_rest_from(self.function(failures)))
         except BackoffInvalid as invalid:
             complaint = invalid
-        except SLIPS as slip:
+        except Exception as slip:
             complaint = BackoffInvalid(CUSTOM, f"the function raised {slip!r}, the default is used: mend it")
         return Choice(DEFAULT_BACKOFF.delay(failures, random), complaint)
 

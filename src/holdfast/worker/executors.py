@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.app.handler import Executor, Handler
@@ -15,36 +15,41 @@ from holdfast.worker.journal import Journal
 from holdfast.worker.port import AttemptPort
 from holdfast.worker.processes import ProcessPool
 from holdfast.worker.running import Cause, Running, TimedOut
+from holdfast.worker.sessions import Sessions
+from holdfast.worker.threads import Result, Threads
 
 
 class Executors:
     """Runs sync handlers so that the loop stays free.
 
     A thread cannot be killed: at its timeout the attempt ends in the database, every later wish of the
-    handler is refused, and its thread is counted as taken until the handler returns.
+    handler is refused, and its slot is taken until the handler returns.
     """
 
-    def __init__(self, database: Database, journal: Journal, slots: int, processes: ProcessPool) -> None:
+    def __init__(self, database: Database, journal: Journal, slots: int) -> None:
         self._database, self._journal = database, journal
-        self._threads = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="holdfast job")
-        self._processes = processes
+        self._sessions = Sessions(database.config, slots)
+        self._threads = Threads()
+        self._processes = ProcessPool(database.config)
         self.abandoned = 0
 
-    def job_for(self, running: Running, executor: Executor) -> Job:
-        """Make the `Job` that a handler of this executor gets."""
-        loop = None if executor is Executor.LOOP else asyncio.get_running_loop()
-        running.job = Job(running.claimed, AttemptPort(running, self._database, self._journal, loop))
+    def job_for(self, running: Running, executor: Executor) -> Job:  # noqa: ARG002 - one port serves them all
+        """Make the `Job` that a handler and its middleware get."""
+        running.job = Job(running.claimed, self._port(running))
         return running.job
+
+    def _port(self, running: Running) -> AttemptPort:
+        return AttemptPort(running, database=self._database, sessions=self._sessions, journal=self._journal)
 
     async def run(self, running: Running, handler: Handler[Any, Any], arguments: dict[str, Any]) -> Any:
         """Run a sync handler to its end, its timeout or its interruption."""
         if handler.executor is Executor.PROCESS:
-            return await self._processes.run(running, handler)
+            return await self._processes.run(running, handler, self._port(running))
         return await self._in_thread(running, functools.partial(handler.function, **arguments))
 
-    async def _in_thread(self, running: Running, call: functools.partial[Any]) -> Any:
+    async def _in_thread(self, running: Running, call: Callable[[], Any]) -> Any:
         context = contextvars.copy_context()
-        future = asyncio.get_running_loop().run_in_executor(self._threads, context.run, call)
+        called = self._threads.run(functools.partial(context.run, call))
         interrupted = asyncio.get_running_loop().create_future()
 
         def stop() -> None:
@@ -55,30 +60,33 @@ class Executors:
         running.stop = stop
         try:
             await asyncio.wait(
-                {future, interrupted}, timeout=running.claimed.timeout, return_when=asyncio.FIRST_COMPLETED
+                {called, interrupted}, timeout=running.claimed.timeout, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             running.stop = None
-        if future.done():
-            return future.result()
-        self._abandon(running, future)
+            if not called.done():
+                self._abandon(running, called)
+        if called.done():
+            value, error = called.result()
+            if error is not None:
+                raise error
+            return value
         if interrupted.done():
             raise asyncio.CancelledError
         raise TimedOut
 
-    def _abandon(self, running: Running, future: asyncio.Future[Any]) -> None:
+    def _abandon(self, running: Running, called: asyncio.Future[Result]) -> None:
         if running.job is not None:
             running.job.cancelled = running.job.lost = True
+        running.leftover = called
         self.abandoned += 1
-        future.add_done_callback(self._returned)
+        called.add_done_callback(self._came_back)
 
-    def _returned(self, future: asyncio.Future[Any]) -> None:
+    def _came_back(self, _called: asyncio.Future[Result]) -> None:
         self.abandoned -= 1
-        if not future.cancelled():
-            # Nobody can use what an abandoned handler came to; asking for it keeps asyncio from complaining.
-            future.exception()
 
     async def stop(self) -> None:
         """End the processes and let threads go."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.stop()
         await self._processes.stop()
+        await self._sessions.close()

@@ -1,4 +1,4 @@
-"""What stands behind the `Job` of a handler on the loop or in a thread."""
+"""What stands behind the `Job` of a handler: its wishes, carried to the database and fenced."""
 
 from __future__ import annotations
 
@@ -9,30 +9,36 @@ from typing import Any
 import msgspec
 
 from holdfast.app.job import Job, Transaction
-from holdfast.app.signature import json_text
-from holdfast.errors import InputInvalid, LeaseLost, PayloadTooLarge, StateConflict
+from holdfast.errors import LeaseLost, StateConflict
 from holdfast.store import checkpoints
 from holdfast.store.database import Database
+from holdfast.worker.answers import checkpoint_text
 from holdfast.worker.journal import Journal
 from holdfast.worker.running import Running
-from holdfast.worker.transaction import LoopTransaction, ThreadTransaction
-
-MAX_CHECKPOINT_BYTES = 1024 * 1024
+from holdfast.worker.sessions import Sessions
+from holdfast.worker.transaction import End, LoopTransaction, SyncTransaction
 
 
 class AttemptPort:
-    """Carries the wishes of one handler to the database, fenced.
+    """Carries the wishes of one attempt.
 
-    In a thread it waits for the loop and answers with the value; on the loop it answers with a coroutine.
+    On the worker's loop it answers with an awaitable, for an async handler and for a middleware around
+    whatever handler; anywhere else it waits for the loop and answers with the value.  *sessions* are the
+    connections for handlers' own transactions: apart from the worker's, which a handler must not use up.
     """
 
-    def __init__(
-        self, running: Running, database: Database, journal: Journal, loop: asyncio.AbstractEventLoop | None
-    ) -> None:
-        self._running, self._database, self._journal, self._loop = running, database, journal, loop
+    def __init__(self, running: Running, *, database: Database, sessions: Sessions, journal: Journal) -> None:
+        self._running, self._database, self._sessions, self._journal = running, database, sessions, journal
+        self._loop = asyncio.get_running_loop()
+
+    def _is_on_loop(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
 
     def _carried(self, wish: Coroutine[Any, Any, Any]) -> Any:
-        if self._loop is None:
+        if self._is_on_loop():
             return wish
         return asyncio.run_coroutine_threadsafe(wish, self._loop).result()
 
@@ -46,21 +52,20 @@ class AttemptPort:
 
     def save_checkpoint(self, state: Any, version: int) -> Any:
         """Save the state to go on from."""
-        text = json_text(state, lambda problem: InputInvalid(f"the checkpoint cannot be stored: {problem}"))
-        if (size := len(text.encode())) > MAX_CHECKPOINT_BYTES:
-            raise PayloadTooLarge("checkpoint", size=size, limit=MAX_CHECKPOINT_BYTES)
-        return self._carried(self._save(text, version))
+        return self._carried(self.save(checkpoint_text(state), version))
 
-    async def _save(self, text: str, version: int) -> None:
+    async def save(self, text: str, version: int) -> None:
+        """Save a checkpoint that is JSON text already."""
         fence = self._running.fence
         if not await self._database.run(checkpoints.save_checkpoint(fence, version, text)):
             raise LeaseLost(fence.job_id, fence.attempt)
 
     def load_checkpoint(self, version: int) -> Any:
         """Load the saved state, or None."""
-        return self._carried(self._load(version))
+        return self._carried(self.load(version))
 
-    async def _load(self, version: int) -> Any:
+    async def load(self, version: int) -> Any:
+        """Load the saved state, or None, on the loop."""
         job_id = self._running.fence.job_id
         saved = await self._database.run(checkpoints.load_checkpoint(job_id))
         if saved is None:
@@ -72,15 +77,24 @@ class AttemptPort:
 
     def delete_checkpoint(self) -> Any:
         """Forget the saved state."""
-        return self._carried(self._delete())
+        return self._carried(self.delete())
 
-    async def _delete(self) -> None:
+    async def delete(self) -> None:
+        """Forget the saved state, on the loop."""
         fence = self._running.fence
         if await self._database.run(checkpoints.delete_checkpoint(fence)) is None:
             raise LeaseLost(fence.job_id, fence.attempt)
 
     def transaction(self, job: Job) -> Transaction:
         """Begin a transaction that ends with the job's completion."""
-        if self._loop is None:
-            return LoopTransaction(job, self._running, self._database)
-        return ThreadTransaction(job, self._running, self._database.config)
+        if self._is_on_loop():
+            return LoopTransaction(job, self._running, self._sessions, self.settle)
+        end = End(self._running.began, lambda: self._carried(self.settle()), self._running.end)
+        return SyncTransaction(job, end, self._database.config)
+
+    async def settle(self) -> None:
+        """Write what was logged so far; from now on a lease that is gone may be the attempt's own doing."""
+        self._running.ending = True
+        written = self._journal.settle([self._running.fence])
+        if written is not None:
+            await written

@@ -25,14 +25,32 @@ class TimedOut(Exception):
     """The handler ran longer than its job's timeout."""
 
 
+# A cause that comes later is obeyed if it is the stronger one.
+_STRENGTH = {None: 0, Cause.CANCEL: 1, Cause.RELEASE: 2, Cause.LOST: 3}
+
+
 class Running:
     """An attempt whose handler has begun.
 
     *stop* ends the handler: it cancels the coroutine or kills the process; a thread can only be told.
     *error* is what the handler raised, for whoever wants more than its text.
+    *ending* says that its own transaction is about to end it, *settled* that it has.
+    *leftover* is a thread that works on although its attempt has ended; it takes the slot until it is done.
     """
 
-    __slots__ = ("began", "cause", "claimed", "error", "fence", "job", "marked", "port", "settled", "stop")
+    __slots__ = (
+        "began",
+        "cause",
+        "claimed",
+        "ending",
+        "error",
+        "fence",
+        "job",
+        "leftover",
+        "marked",
+        "settled",
+        "stop",
+    )
 
     def __init__(self, claimed: ClaimedJob) -> None:
         self.claimed = claimed
@@ -41,20 +59,25 @@ class Running:
         self.marked = claimed.started
         self.cause: Cause | None = None
         self.error: BaseException | None = None
+        self.ending = False
         self.settled = False
         self.job: Job | None = None
-        self.port: Any = None
+        self.leftover: asyncio.Future[Any] | None = None
         self.stop: Callable[[], object] | None = None
 
     def interrupt(self, cause: Cause) -> None:
-        """Ask the handler to end; the first cause counts, but a lost lease overrides it."""
-        if self.cause is None or cause is Cause.LOST:
+        """Ask the handler to end; a release overrides a cancel, and a lost lease both."""
+        if _STRENGTH[cause] > _STRENGTH[self.cause]:
             self.cause = cause
         if self.job is not None:
             self.job.cancelled = True
             self.job.lost = self.job.lost or cause is Cause.LOST
         if self.stop is not None:
             self.stop()
+
+    def end(self, committed: bool) -> None:
+        """Note what came of the attempt's own transaction."""
+        self.ending, self.settled = False, self.settled or committed
 
     @property
     def seconds(self) -> float:

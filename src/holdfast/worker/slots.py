@@ -11,10 +11,11 @@ from holdfast.runtime.events import Events
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.perform import Performer
 from holdfast.worker.reporter import Reporter
-from holdfast.worker.running import Held, Running
+from holdfast.worker.running import Cause, Held, Running
 
 # A slot whose handlers never wait lets the loop turn at least this often, in seconds.
 LONGEST_RUN = 0.005
+LONGEST_STOP = 1.0
 
 # An attempt with its decision; None where nothing had to be written.
 Served = tuple[Running, Transition | None]
@@ -35,29 +36,60 @@ class Slots:
         self.freed: Callable[[], None] = lambda: None
         self._buffer, self._performer, self._reporter = buffer, performer, reporter
         self._held, self._events = held, events
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
 
     async def start(self) -> None:
         """Begin to take jobs."""
         if not self._tasks:
-            self._tasks = [
-                asyncio.create_task(self._slot(), name=f"holdfast slot {n}") for n in range(self.count)
-            ]
+            self._stopping = False
+            for _ in range(self.count):
+                self._open()
 
     async def stop(self) -> None:
-        """End all slots at once."""
-        tasks, self._tasks = self._tasks, []
+        """End all slots at once, waiting a second at most for handlers that will not be cancelled."""
+        self._stopping = True
+        for running in tuple(self._held.running.values()):
+            running.interrupt(Cause.RELEASE)
+        tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, stuck = await asyncio.wait(tasks, timeout=LONGEST_STOP)
+            if stuck:
+                self._events.emit("slots.stuck", count=len(stuck))
+
+    def _open(self) -> None:
+        task = asyncio.create_task(self._slot(), name="holdfast slot")
+        self._tasks.add(task)
+        task.add_done_callback(self._closed)
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._stopping:
+            # A handler cancelled its own task, which is its slot's.
+            self._open()
 
     async def _slot(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - slots are tasks
         turned = time.monotonic()
-        while True:
-            await self.serve()
+        while not (self._stopping or task.cancelling()):
+            running, _ = await self.serve()
+            if running.leftover is not None:
+                await self._sit_out(running.leftover)
             if time.monotonic() - turned > LONGEST_RUN:
                 await asyncio.sleep(0)
                 turned = time.monotonic()
+
+    async def _sit_out(self, leftover: asyncio.Future[object]) -> None:
+        """Stay taken for as long as a thread works on for an attempt that has ended."""
+        self.busy += 1
+        try:
+            await asyncio.wait({leftover})
+        finally:
+            self.busy -= 1
+            self.freed()
 
     async def serve(self) -> Served:
         """Take the best job, run its handler to the end and report what the attempt came to."""
@@ -76,5 +108,6 @@ class Slots:
             self._reporter.report(running, decision)
         else:
             self._held.drop([running.fence])
-        self.freed()
+        if running.leftover is None:
+            self.freed()
         return running, decision

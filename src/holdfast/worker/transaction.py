@@ -3,46 +3,42 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import psycopg
 
 from holdfast.app.job import Job, Transaction
-from holdfast.app.signature import json_text
-from holdfast.errors import InputInvalid, LeaseLost, PayloadTooLarge
+from holdfast.errors import InputInvalid, LeaseLost
 from holdfast.model.outcome import Complete
 from holdfast.store import attempts
-from holdfast.store.attempts import Ended
-from holdfast.store.database import Connection, Database, DatabaseConfig
+from holdfast.store.attempts import Ended, Fence
+from holdfast.store.database import Connection, DatabaseConfig, run_on
 from holdfast.store.foreign import run_on_psycopg
+from holdfast.store.statement import Statement
+from holdfast.worker.answers import result_text
 from holdfast.worker.running import Running
-
-MAX_RESULT_BYTES = 1024 * 1024
-
-
-def result_text(kind: str, result: Any) -> str | None:
-    """Return a handler's result as JSON text; raises `InputInvalid` or `PayloadTooLarge`."""
-    if result is None:
-        return None
-    text = json_text(
-        result, lambda problem: InputInvalid(f"the result of {kind!r} cannot be stored: {problem}")
-    )
-    if (size := len(text.encode())) > MAX_RESULT_BYTES:
-        raise PayloadTooLarge(f"the result of {kind!r}", size=size, limit=MAX_RESULT_BYTES)
-    return text
+from holdfast.worker.sessions import Sessions
 
 
-def _completion(job: Job, running: Running) -> Ended:
-    return Ended(running.fence, Complete(result_text(job.kind, job.result)), time.monotonic() - running.began)
+def _completion(job: Job, began: float) -> Statement[list[int]]:
+    result = Complete(result_text(job.kind, job.result))
+    return attempts.finish_jobs([Ended(Fence(job.id, job.attempt), result, time.monotonic() - began)])
 
 
 class LoopTransaction(Transaction):
-    """``async with``: gives an asyncpg connection inside a transaction."""
+    """``async with``: gives an asyncpg connection inside a transaction.
 
-    def __init__(self, job: Job, running: Running, database: Database) -> None:
-        self._job, self._running, self._database = job, running, database
+    *settle* writes what was logged so far: once the transaction has ended the job, its log is closed.
+    """
+
+    def __init__(
+        self, job: Job, running: Running, sessions: Sessions, settle: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._job, self._running, self._sessions, self._settle = job, running, sessions, settle
         self._inner: AbstractAsyncContextManager[Connection] | None = None
         self._connection: Connection | None = None
 
@@ -54,7 +50,7 @@ class LoopTransaction(Transaction):
         return None
 
     async def __aenter__(self) -> Connection:
-        self._inner = self._database.transaction()
+        self._inner = self._sessions.transaction()
         self._connection = await self._inner.__aenter__()
         return self._connection
 
@@ -64,23 +60,46 @@ class LoopTransaction(Transaction):
         assert self._inner is not None  # noqa: S101 - entered before it is left
         if kind is not None:
             return await self._inner.__aexit__(kind, error, trace)
+        committed = False
         try:
-            statement = attempts.finish_jobs([_completion(self._job, self._running)])
-            if not await self._database.run(statement, self._connection):
+            await self._complete()
+            await self._inner.__aexit__(None, None, None)
+            committed = True
+        finally:
+            self._running.end(committed)
+        return None
+
+    async def _complete(self) -> None:
+        assert self._inner is not None  # noqa: S101 - entered before it is left
+        assert self._connection is not None  # noqa: S101 - entered before it is left
+        try:
+            statement = _completion(self._job, self._running.began)
+            await self._settle()
+            if not await run_on(self._connection, statement, self._sessions.config.schema):
                 raise LeaseLost(self._job.id, self._job.attempt)
         except BaseException as refusal:
             await self._inner.__aexit__(type(refusal), refusal, refusal.__traceback__)
             raise
-        await self._inner.__aexit__(None, None, None)
-        self._running.settled = True
-        return None
 
 
-class ThreadTransaction(Transaction):
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a transaction that runs beside the loop ends its attempt.
+
+    *began* is when the handler began, by the monotonic clock; *settle* writes what was logged so far;
+    *settled* tells the worker whether the transaction was committed.
+    """
+
+    began: float
+    settle: Callable[[], object]
+    settled: Callable[[bool], object]
+
+
+class SyncTransaction(Transaction):
     """``with``: gives a psycopg connection inside a transaction, for handlers in threads and processes."""
 
-    def __init__(self, job: Job, running: Running, config: DatabaseConfig) -> None:
-        self._job, self._running, self._config = job, running, config
+    def __init__(self, job: Job, end: End, config: DatabaseConfig) -> None:
+        self._job, self._end, self._config = job, end, config
         self._connection: psycopg.Connection[Any] | None = None
 
     async def __aenter__(self) -> Any:
@@ -92,20 +111,34 @@ class ThreadTransaction(Transaction):
 
     def __enter__(self) -> psycopg.Connection[Any]:
         self._connection = psycopg.connect(
-            self._config.dsn, application_name=f"{self._config.application_name} job", prepare_threshold=None
+            self._config.dsn,
+            application_name=f"{self._config.application_name} job",
+            connect_timeout=max(2, int(self._config.connect_timeout)),
+            prepare_threshold=None,
         )
         return self._connection
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._connection is not None  # noqa: S101 - entered before it is left
-        with self._connection as connection:
-            if kind is not None:
-                connection.rollback()
-                return
-            statement = attempts.finish_jobs([_completion(self._job, self._running)])
+        connection = self._connection
+        assert connection is not None  # noqa: S101 - entered before it is left
+        try:
+            if kind is None:
+                self._complete(connection)
+        finally:
+            # Closing rolls back what was not committed; the handler's error says more than a failure of that.
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def _complete(self, connection: psycopg.Connection[Any]) -> None:
+        statement = _completion(self._job, self._end.began)
+        self._end.settle()
+        committed = False
+        try:
             if not run_on_psycopg(connection, statement, self._config.schema):
-                connection.rollback()
                 raise LeaseLost(self._job.id, self._job.attempt)
-        self._running.settled = True
+            connection.commit()
+            committed = True
+        finally:
+            self._end.settled(committed)

@@ -1,0 +1,252 @@
+"""What runs in a child process: one handler after the other, on the main thread.
+
+A second thread reads what the parent says.  When the parent is gone a busy child kills itself and all that
+its handler started: nobody would learn what the handler came to, and another attempt may begin.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import itertools
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import spawn
+from types import FrameType
+from typing import Any
+
+from holdfast.app.handler import Handler
+from holdfast.app.job import Job, Transaction
+from holdfast.app.options import seconds_from
+from holdfast.app.signature import Signature
+from holdfast.errors import InputInvalid, LeaseLost, Poison
+from holdfast.model.job import ClaimedJob
+from holdfast.model.outcome import Cancel, Retry, Snooze
+from holdfast.rules.outcome import storable
+from holdfast.store.database import DatabaseConfig
+from holdfast.worker import wire
+from holdfast.worker.answers import checkpoint_text, one_line, result_text, told
+from holdfast.worker.transaction import End, SyncTransaction
+
+PR_SET_PDEATHSIG = 1
+
+
+def main(channel: int, parent: int) -> None:
+    """Serve the parent at the other end of the socket *channel* until it hangs up."""
+    _die_with(parent)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # The parent decides.  Not SIG_IGN: programs that a handler starts would inherit that.
+        signal.signal(number, _ignored)
+    # What the handler starts must not keep the line open.
+    os.set_inheritable(channel, False)
+    HandlerProcess(Link(socket.socket(fileno=channel))).serve()
+
+
+def _ignored(_number: int, _frame: FrameType | None) -> None:
+    return None
+
+
+def _die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        # The kernel's word also holds while a handler keeps the interpreter's lock.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Link:
+    """The child's end of the line: messages out from any thread, calls and answers in on one."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line, self._stream = line, line.makefile("rb")
+        # Reentrant: a finaliser may log while this thread is sending.
+        self._lock = threading.RLock()
+        self._owner = os.getpid()
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, queue.SimpleQueue[wire.Answer]] = {}
+        self.calls: queue.SimpleQueue[wire.Call | None] = queue.SimpleQueue()
+        self.busy = False
+
+    def hear(self) -> wire.FromParent | None:
+        """Wait for the next message; None: the parent hung up."""
+        header = self._stream.read(wire.HEADER_BYTES)
+        if len(header) < wire.HEADER_BYTES:
+            return None
+        return wire.from_parent(self._stream.read(wire.body_bytes(header)))
+
+    def listen(self) -> None:
+        """Pass calls and answers on until the parent hangs up."""
+        with suppress(OSError):
+            while (message := self.hear()) is not None:
+                match message:
+                    case wire.Call():
+                        self.busy = True
+                        self.calls.put(message)
+                    case wire.Answer():
+                        self._answers.pop(message.wish).put(message)
+        if self.busy:
+            _kill_family()
+        self.calls.put(None)
+
+    def tell(self, message: wire.FromChild) -> None:
+        """Say something that needs no answer."""
+        # A fork of the handler's own has inherited this line, but it has no say here.
+        if os.getpid() == self._owner:
+            frame = wire.frame(message)
+            with self._lock:
+                self._line.sendall(frame)
+
+    def ask(self, wish: wire.Wanting) -> Any:
+        """Wait for the answer to a wish and return its value; raises what the parent met instead."""
+        wish.wish = next(self._numbers)
+        answers = self._answers[wish.wish] = queue.SimpleQueue()
+        self.tell(wish)
+        answer = answers.get()
+        if answer.problem is not None:
+            raise wire.unpacked(answer.problem)
+        return answer.value
+
+
+def _kill_family() -> None:
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+class LinkPort:
+    """What stands behind the `Job` of a handler in a child process: the parent, at the end of the line."""
+
+    def __init__(self, link: Link, config: DatabaseConfig) -> None:
+        self._link, self._config = link, config
+        self._began = time.monotonic()
+
+    def progress(self, fraction: float, note: str | None) -> None:
+        """Keep the newest progress."""
+        self._link.tell(wire.Progress(min(1.0, max(0.0, fraction)), None if note is None else storable(note)))
+
+    def log(self, level: int, line: str) -> None:
+        """Keep a line of the log."""
+        self._link.tell(wire.Line(level, storable(line)))
+
+    def save_checkpoint(self, state: Any, version: int) -> Any:
+        """Save the state to go on from."""
+        return self._link.ask(wire.Save(checkpoint_text(state), version))
+
+    def load_checkpoint(self, version: int) -> Any:
+        """Load the saved state, or None."""
+        return self._link.ask(wire.Load(version))
+
+    def delete_checkpoint(self) -> Any:
+        """Forget the saved state."""
+        return self._link.ask(wire.Delete())
+
+    def transaction(self, job: Job) -> Transaction:
+        """Begin a transaction that ends with the job's completion."""
+        return SyncTransaction(job, End(self._began, self._settle, self._settled), self._config)
+
+    def _settle(self) -> None:
+        self._link.ask(wire.Settle())
+
+    def _settled(self, committed: bool) -> None:
+        self._link.tell(wire.Settled(committed))
+
+
+class LinkLogHandler(logging.Handler):
+    """Puts records of the standard logging module into the log of the attempt that is running."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(level=logging.INFO)
+        self._link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the record while a handler runs."""
+        if not self._link.busy:
+            return
+        try:
+            self._link.tell(wire.Line(record.levelno, storable(self.format(record))))
+        except Exception:
+            self.handleError(record)
+
+
+class HandlerProcess:
+    """Runs what it is called for, one handler at a time."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._main_loaded = False
+
+    def serve(self) -> None:
+        """Run handlers until the parent hangs up."""
+        setup = self._link.hear()
+        if not isinstance(setup, wire.Setup):
+            return
+        self._config = DatabaseConfig(
+            dsn=setup.dsn, schema=setup.schema, application_name=setup.application_name
+        )
+        logging.getLogger().setLevel(setup.level)
+        logging.getLogger().addHandler(LinkLogHandler(self._link))
+        logging.getLogger("holdfast.job").setLevel(logging.INFO)
+        threading.Thread(target=self._link.listen, name="holdfast link", daemon=True).start()
+        while (call := self._link.calls.get()) is not None:
+            ending = self._run(call)
+            self._link.busy = False
+            self._link.tell(ending)
+
+    def _run(self, call: wire.Call) -> wire.Ending:
+        try:
+            return self._ending(call)
+        except BaseException as error:
+            return _raised(error, call.claimed)
+
+    def _ending(self, call: wire.Call) -> wire.Ending:
+        handler = self._ready(call)
+        self._link.tell(wire.Begun())
+        returned = handler()
+        try:
+            return _answered(call.claimed.kind, returned)
+        except InputInvalid as error:
+            # The handler did its work but its answer cannot be kept: trying again would not change that.
+            return wire.Raised(str(error), str(error), poison=True)
+
+    def _ready(self, call: wire.Call) -> Callable[[], Any]:
+        if call.main is not None and not self._main_loaded:
+            spawn.prepare(call.main)
+            self._main_loaded = True
+        found = getattr(importlib.import_module(call.module), call.name)
+        claimed = call.claimed
+        function, signature = (
+            (found.function, found.signature)
+            if isinstance(found, Handler)
+            else (found, Signature(claimed.kind, found, Job))
+        )
+        arguments = signature.decode(claimed.args)
+        if signature.job_parameter is not None:
+            arguments[signature.job_parameter] = Job(claimed, LinkPort(self._link, self._config))
+        return lambda: function(**arguments)
+
+
+def _answered(kind: str, returned: Any) -> wire.Ending:
+    match returned:
+        case Snooze(delay, reason):
+            return wire.Snoozed(seconds_from("Snooze.delay", delay), storable(reason))
+        case Cancel(reason):
+            return wire.Cancelled(storable(reason))
+        case Retry(delay, reason):
+            seconds = None if delay is None else seconds_from("Retry.delay", delay)
+            return wire.Retried(seconds, storable(reason))
+    return wire.Returned(result_text(kind, returned))
+
+
+def _raised(error: BaseException, claimed: ClaimedJob) -> wire.Raised:
+    lost = isinstance(error, LeaseLost) and (error.job_id, error.attempt) == (claimed.id, claimed.attempt)
+    return wire.Raised(
+        storable(one_line(error)), storable(told(error)), poison=isinstance(error, Poison), lost=lost
+    )

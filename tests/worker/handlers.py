@@ -1,0 +1,222 @@
+"""Handlers at the top level of a module, where a child process finds them; the tests run them everywhere."""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from psycopg import sql
+
+import holdfast
+
+SOON = holdfast.Constant(timedelta(milliseconds=10))
+
+
+def add(a: int, b: int) -> int:
+    """Give the sum."""
+    return a + b
+
+
+def pid() -> int:
+    """Give the process in which handlers run."""
+    return os.getpid()
+
+
+def fail(job: holdfast.Job) -> str:
+    """Fail once, then succeed."""
+    if job.failures == 0:
+        msg = "no such luck"
+        raise RuntimeError(msg)
+    return f"after {job.failures}"
+
+
+def linger(seconds: float) -> str:
+    """Work for that long in small steps, as Python code does."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    return "done"
+
+
+def poison() -> None:
+    """Declare the job hopeless."""
+    msg = "the repository is gone"
+    raise holdfast.Poison(msg)
+
+
+def snooze(job: holdfast.Job) -> Any:
+    """Snooze once, then finish."""
+    return holdfast.Snooze(timedelta(milliseconds=20), "not yet") if job.attempt == 1 else "rested"
+
+
+def cancel() -> Any:
+    """End the job as cancelled."""
+    return holdfast.Cancel("nobody wants it")
+
+
+def retry(job: holdfast.Job) -> Any:
+    """Ask for another try, then finish."""
+    return holdfast.Retry(0.02, "the mirror is busy") if job.failures == 0 else "at last"
+
+
+def leave(how: str) -> None:
+    """Raise what usually ends a program."""
+    raise {
+        "SystemExit": SystemExit(3),
+        "KeyboardInterrupt": KeyboardInterrupt(),
+        "GeneratorExit": GeneratorExit(),
+    }[how]
+
+
+def give_up_like_asyncio() -> None:
+    """Raise asyncio's own cancellation without having been cancelled."""
+    raise asyncio.CancelledError
+
+
+def stop_iteration() -> None:
+    """Raise what neither futures nor coroutines let through."""
+    raise StopIteration
+
+
+class Unspeakable(Exception):
+    """An error that cannot even say what it is."""
+
+    def __str__(self) -> str:
+        msg = "no words"
+        raise RuntimeError(msg)
+
+
+def unspeakable() -> None:
+    """Raise an error whose text raises."""
+    raise Unspeakable
+
+
+def give(what: str) -> Any:
+    """Return what no database can keep."""
+    return {"large": "x" * 1_100_000, "set of objects": object(), "NUL": "a\x00b", "endless": _endless()}[
+        what
+    ]
+
+
+def _endless() -> list[Any]:
+    ring: list[Any] = []
+    ring.append(ring)
+    return ring
+
+
+def transact(job: holdfast.Job, table: str, how: str) -> str:
+    """Write a note together with the completion; *how* says what goes wrong."""
+    job.log.info("about to note")
+    with job.transaction() as connection:
+        connection.execute(
+            sql.SQL("insert into {} values (%s)").format(sql.Identifier(*table.split("."))), [job.id]
+        )
+        job.result = object() if how == "bad result" else {"noted": job.id}
+        if how == "raise" and job.failures == 0:
+            msg = "changed its mind"
+            raise RuntimeError(msg)
+    return "this is not used"
+
+
+async def transact_on_loop(job: holdfast.Job, table: str, how: str) -> str:
+    """The same, on the loop."""
+    job.log.info("about to note")
+    async with job.transaction() as connection:
+        await connection.copy_records_to_table("notes", schema_name=table.split(".")[0], records=[(job.id,)])
+        job.result = object() if how == "bad result" else {"noted": job.id}
+        if how == "raise" and job.failures == 0:
+            msg = "changed its mind"
+            raise RuntimeError(msg)
+    return "this is not used"
+
+
+def checkpoint(job: holdfast.Job) -> Any:
+    """Go on from a checkpoint; the third try finds it deleted."""
+    state = job.load_checkpoint(version=2)
+    if state is None:
+        job.save_checkpoint({"page": 7, "text": "über\n"}, version=2)
+        return holdfast.Snooze(0.01)
+    if job.attempt == 2:
+        return holdfast.Retry(0.01, f"seen {state['page']}")
+    job.delete_checkpoint()
+    return [state, job.load_checkpoint(version=2)]
+
+
+def old_checkpoint(job: holdfast.Job) -> None:
+    """Meet a checkpoint that a newer handler saved."""
+    job.save_checkpoint([1], version=9)
+    job.load_checkpoint(version=1)
+
+
+def large_checkpoint(job: holdfast.Job) -> None:
+    """Try to save more than may be kept."""
+    job.save_checkpoint("x" * 1_100_000)
+
+
+def progress(job: holdfast.Job, path: str) -> None:
+    """Say how far it is, then wait until the file is gone."""
+    job.progress(0.25, "a quarter")
+    job.progress(0.5, "half")
+    while Path(path).exists():
+        time.sleep(0.01)
+
+
+def write_logs(job: holdfast.Job) -> None:
+    """Write to both logs, and once in a way that cannot be formatted."""
+    job.log.info("through the job: %d", job.attempt)
+    logging.getLogger("tests.elsewhere").warning("through logging: \x00 ü")
+    logging.getLogger("tests.elsewhere").warning("%d", "no number")
+    job.log.debug("too quiet to keep")
+
+
+def write_much(job: holdfast.Job) -> None:
+    """Write more than 1 MiB."""
+    for n in range(1200):
+        job.log.info("%05d %s", n, "x" * 994)
+
+
+def die(how: str) -> None:
+    """End the whole process."""
+    if how == "exit":
+        os._exit(7)
+    os.kill(os.getpid(), signal.SIGSEGV if how == "segfault" else signal.SIGKILL)
+
+
+def die_once(job: holdfast.Job) -> int:
+    """End the whole process the first time."""
+    if job.failures == 0:
+        os._exit(7)
+    return job.failures
+
+
+def leave_a_child(path: str) -> None:
+    """Start a program, then work without end."""
+    child = subprocess.Popen(["sleep", "600"])
+    Path(path).write_text(str(child.pid))
+    linger(600)
+
+
+def show(path: str) -> dict[str, Any]:
+    """Tell what a program that the handler starts can see."""
+    seen = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
+    line = Path(f"/proc/{os.getpid()}/cmdline").read_bytes().decode()
+    return {"environment": seen, "command": line, "main": sys.modules["__main__"].__name__, "path": path}
+
+
+def main_thread() -> bool:
+    """Tell whether the handler runs on the main thread."""
+    return threading.current_thread() is threading.main_thread()
+
+
+def ignore_signals() -> str:
+    """Send itself what a terminal or an operator sends."""
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return "still here"
