@@ -1,0 +1,197 @@
+"""Inline mode runs each job inside enqueue, with the real client's checks."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.errors import InputInvalid, JobNotFound, OptionInvalid, StateConflict, UnknownKind
+from holdfast.testing import InlineClient
+
+
+def in_process(job: holdfast.Job) -> int:
+    """A handler at home in a child process."""
+    return job.attempt
+
+
+@pytest.fixture
+def app() -> holdfast.App:
+    """An application with one kind for each way to end."""
+    app = holdfast.App()
+
+    @app.job
+    async def add(a: int, b: int = 1) -> int:
+        return a + b
+
+    @app.job
+    def in_thread(job: holdfast.Job, name: str) -> str:
+        job.progress(0.5, "half")
+        job.save_checkpoint({"name": name})
+        return f"{job.load_checkpoint()['name']} {job.kind}"
+
+    app.job(executor="process")(in_process)
+
+    @app.job
+    async def broken() -> None:
+        msg = "no such luck"
+        raise ValueError(msg)
+
+    @app.job
+    async def tired() -> holdfast.Snooze:
+        return holdfast.Snooze(60)
+
+    @app.job
+    async def stopped() -> holdfast.Cancel:
+        return holdfast.Cancel("not needed")
+
+    @app.job
+    async def unstorable() -> Any:
+        return object()
+
+    return app
+
+
+def request(app: holdfast.App, kind: str, **args: Any) -> holdfast.JobRequest:
+    """A request by the name of its kind."""
+    return app.request(kind, args)
+
+
+async def test_a_job_has_run_when_enqueue_returns(app: holdfast.App) -> None:
+    """The result is there at once, and the client remembers what was asked."""
+    async with InlineClient(app) as client:
+        handle = await client.enqueue(request(app, "add", a=2), priority=0, tags=["x"])
+        assert await client.wait(handle.id) == 3
+    (job,) = client.jobs
+    assert (job.args, job.request.priority, job.request.tags, job.outcome) == (
+        {"a": 2},
+        0,
+        ["x"],
+        "completed",
+    )
+
+
+async def test_many_run_in_order(app: holdfast.App) -> None:
+    """The handles come back in the order of the requests."""
+    client = InlineClient(app)
+    handles = await client.enqueue_many([request(app, "add", a=n) for n in range(3)])
+    assert [await client.wait(handle.id) for handle in handles] == [1, 2, 3]
+
+
+async def test_sync_handlers_run_in_the_callers_thread(app: holdfast.App) -> None:
+    """Progress and checkpoints of a handler are kept with its job."""
+    client = InlineClient(app)
+    handle = await client.enqueue(request(app, "in_thread", name="x"))
+    assert await client.wait(handle.id) == "x in_thread"
+    assert (client.jobs[0].progress, client.jobs[0].checkpoint) == ([(0.5, "half")], {"name": "x"})
+    assert await client.wait((await client.enqueue(request(app, "in_process"))).id) == 1
+
+
+async def test_options_are_checked_as_by_the_real_client(app: holdfast.App) -> None:
+    """A bad option is the same error as with a database, and nothing runs."""
+    client = InlineClient(app)
+    with pytest.raises(OptionInvalid, match="priority is 10: give a whole number from 0 to 9"):
+        await client.enqueue(request(app, "add", a=1), priority=10)
+    with pytest.raises(OptionInvalid, match="give either run_at or delay"):
+        await client.enqueue_many([request(app, "add", a=1)], delay=1, run_at=datetime.now(UTC))
+    assert client.jobs == []
+
+
+async def test_an_error_of_the_handler_is_raised(app: holdfast.App) -> None:
+    """The test sees the handler's own exception, and the job is remembered as one that would be retried."""
+    client = InlineClient(app)
+    with pytest.raises(ValueError, match="no such luck"):
+        await client.enqueue(request(app, "broken"))
+    assert (client.jobs[0].outcome, client.jobs[0].reason) == ("retried", "ValueError: no such luck")
+
+
+async def test_an_error_is_kept_for_wait_where_that_is_asked(app: holdfast.App) -> None:
+    """With raises=False the caller meets the error where it would in production."""
+    client = InlineClient(app, raises=False)
+    handle = await client.enqueue(request(app, "broken"))
+    with pytest.raises(holdfast.JobFailed, match="retried: ValueError: no such luck"):
+        await client.wait(handle.id)
+
+
+async def test_a_result_that_cannot_be_stored_fails(app: holdfast.App) -> None:
+    """Results meet the same limits as in a worker."""
+    client = InlineClient(app)
+    with pytest.raises(holdfast.JobFailed, match="the result of 'unstorable' cannot be stored"):
+        await client.enqueue(request(app, "unstorable"))
+
+
+async def test_outcomes_are_remembered(app: holdfast.App) -> None:
+    """A snoozed job rests for ever and a cancelled one says why."""
+    client = InlineClient(app)
+    await client.enqueue(request(app, "tired"), delay=timedelta(days=1))
+    cancelled = await client.enqueue(request(app, "stopped"))
+    assert [job.outcome for job in client.jobs] == ["snoozed", "cancelled"]
+    with pytest.raises(holdfast.JobCancelled, match="not needed"):
+        await client.wait(cancelled.id)
+
+
+async def test_middleware_surrounds_handlers(app: holdfast.App) -> None:
+    """Middleware runs as in a worker."""
+    seen: list[str] = []
+
+    @app.middleware
+    async def note(job: holdfast.Job, call: Any) -> Any:
+        seen.append(job.kind)
+        return await call()
+
+    await InlineClient(app).enqueue(request(app, "add", a=1))
+    assert seen == ["add"]
+
+
+async def test_what_needs_a_database_is_refused(app: holdfast.App) -> None:
+    """A transaction that completes the job is refused with the way out."""
+
+    @app.job
+    async def write(job: holdfast.Job) -> None:
+        async with job.transaction():
+            pass
+
+    with pytest.raises(InputInvalid, match=r"test job.transaction\(\) with drain"):
+        await InlineClient(app).enqueue(write.job())
+
+
+async def test_checkpoints_keep_their_version(app: holdfast.App) -> None:
+    """A checkpoint of a newer version is refused as in a worker."""
+
+    @app.job
+    async def resume(job: holdfast.Job) -> None:
+        await job.save_checkpoint([1], version=2)
+        assert await job.load_checkpoint(version=2) == [1]
+        await job.load_checkpoint(version=1)
+
+    with pytest.raises(StateConflict, match="newer than this handler's 1"):
+        await InlineClient(app).enqueue(resume.job())
+
+
+async def test_unknown_kinds_and_jobs_are_named(app: holdfast.App) -> None:
+    """What the app does not know cannot run here."""
+    client = InlineClient(app)
+    other = holdfast.App()
+
+    @other.job
+    async def alien() -> None: ...
+
+    with pytest.raises(UnknownKind, match="'alien'"):
+        await client.enqueue(alien.job())
+    with pytest.raises(JobNotFound):
+        await client.wait(1)
+
+
+async def test_log_lines_reach_the_logging_module(
+    app: holdfast.App, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A test reads a handler's lines where it reads all others."""
+
+    @app.job
+    async def talk(job: holdfast.Job) -> None:
+        job.log.info("hello")
+
+    caplog.set_level(logging.INFO, "holdfast.job")
+    await InlineClient(app).enqueue(talk.job())
+    assert caplog.messages == ["hello"]
