@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import jobs as statements
 from holdfast.store.database import Connection, own_errors, run_on
-from holdfast.store.foreign import foreign_errors, run_foreign_sync
 from holdfast.store.jobs import Reserved
 from holdfast.store.statement import Row, Statement
-from holdfast.store.sync_database import SyncConnection
+from holdfast.store.sync_database import SyncConnection, own_errors_sync, run_on_sync
 
 JOB_COLUMNS = (
     "id",
@@ -86,16 +85,16 @@ async def copy_jobs(connection: Connection, schema: str, jobs: Sequence[NewJob])
 
 def copy_jobs_sync(connection: SyncConnection, schema: str, jobs: Sequence[NewJob]) -> list[JobHandle]:
     """Put *jobs* in by COPY, inside the transaction that a psycopg *connection* is in."""
-    reserved = run_foreign_sync(connection, statements.reserve_ids(len(jobs)), schema)
+    reserved = run_on_sync(connection, statements.reserve_ids(len(jobs)), schema)
     work = load(jobs, reserved)
-    with foreign_errors(schema), connection.cursor() as cursor:
+    with own_errors_sync(schema), connection.cursor() as cursor:
         for table in work.tables:
             target = f'copy "{schema}".{table.name} ({", ".join(table.columns)}) from stdin'
             with cursor.copy(target.encode()) as copy:
                 for row in table.rows:
                     copy.write_row(row)
     for statement in work.after:
-        run_foreign_sync(connection, statement, schema)
+        run_on_sync(connection, statement, schema)
     return [JobHandle(job_id) for job_id in reserved.ids]
 
 

@@ -40,6 +40,11 @@ def translated(error: BaseException, schema: str) -> HoldfastError | None:
     return None
 
 
+def asks_for_another_transaction(error: BaseException) -> bool:
+    """Read whether the same transaction, begun anew, may succeed: a deadlock or a serialisation failure."""
+    return str(getattr(error, "sqlstate", None)).startswith("40")
+
+
 def _without_sqlstate(error: BaseException, text: str) -> HoldfastError | None:
     if isinstance(error, (OSError, EOFError, TimeoutError)):
         return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")

@@ -183,14 +183,15 @@ def _refuse(connection: Any, client: str, takes: str, other: object) -> NoReturn
 def foreign_errors(schema: str) -> Iterator[None]:
     """Raise Holdfast's errors for what any driver, SQLAlchemy or Django raises inside.
 
-    What means nothing to Holdfast, such as a deadlock or a serialisation failure, passes as it is: the
-    caller's own retry waits for it.
+    A deadlock or a serialisation failure passes as it is: whoever begins transactions that may end so has
+    a retry around them, and it waits for the driver's own error.
     """
     try:
         yield
     except _driver_errors() as error:
-        meaning = failures.translated(_innermost(error), schema)
-        if meaning is None:
+        innermost = _innermost(error)
+        meaning = failures.translated(innermost, schema)
+        if meaning is None or failures.asks_for_another_transaction(innermost):
             raise
         raise meaning from error
 

@@ -16,8 +16,9 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from holdfast.errors import DatabaseUnavailable
+from holdfast.store import failures
 from holdfast.store.database import DatabaseConfig
-from holdfast.store.foreign import foreign_errors, run_foreign_sync
+from holdfast.store.foreign import run_on_psycopg
 from holdfast.store.statement import Statement
 
 __all__ = ["DatabaseConfig", "SyncConnection", "SyncDatabase"]
@@ -27,6 +28,24 @@ T = TypeVar("T")
 SyncConnection: TypeAlias = "psycopg.Connection[Any]"
 
 PATIENCE = 1.0
+
+
+@contextmanager
+def own_errors_sync(schema: str) -> Iterator[None]:
+    """Raise Holdfast's errors for what psycopg raises inside."""
+    try:
+        yield
+    except (psycopg.Error, OSError) as error:
+        meaning = failures.translated(error, schema)
+        if meaning is None:
+            raise
+        raise meaning from error
+
+
+def run_on_sync(connection: SyncConnection, statement: Statement[T], schema: str) -> T:
+    """Run *statement* on a psycopg connection, inside whatever transaction it is in."""
+    with own_errors_sync(schema):
+        return run_on_psycopg(connection, statement, schema)
 
 
 class SyncDatabase:
@@ -68,18 +87,18 @@ class SyncDatabase:
     def transaction(self) -> Iterator[SyncConnection]:
         """Lend a connection inside a transaction that commits when the block ends well."""
         with self.connection() as connection, ExitStack() as stack:
-            with foreign_errors(self.schema):
+            with own_errors_sync(self.schema):
                 stack.enter_context(connection.transaction())
             yield connection
-            with foreign_errors(self.schema):
+            with own_errors_sync(self.schema):
                 stack.close()
 
     def run(self, statement: Statement[T], connection: SyncConnection | None = None) -> T:
         """Run *statement* in a transaction of its own, or on *connection*."""
         if connection is not None:
-            return run_foreign_sync(connection, statement, self.schema)
+            return run_on_sync(connection, statement, self.schema)
         with self.connection() as lent:
-            return run_foreign_sync(lent, statement, self.schema)
+            return run_on_sync(lent, statement, self.schema)
 
     def _opened(self) -> ConnectionPool[SyncConnection]:
         with self._opening:
@@ -121,7 +140,7 @@ class SyncDatabase:
         raise DatabaseUnavailable(msg)
 
     def _reach(self) -> None:
-        with foreign_errors(self.schema):
+        with own_errors_sync(self.schema):
             psycopg.connect(self.config.dsn, **self._options()).close()
 
     def _options(self) -> dict[str, Any]:
