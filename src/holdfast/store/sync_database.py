@@ -156,7 +156,7 @@ class SyncDatabase:
         options["application_name"] = settings.pop("application_name")
         # Added behind the options of the caller's own address, which would be lost otherwise.
         given = [conninfo_to_dict(self.config.dsn).get("options") or ""]
-        ours = [f"-c {name}={value}" for name, value in settings.items()]
+        ours = ["-c " + f"{name}={value}".replace(" ", r"\ ") for name, value in settings.items()]
         return options | {"options": " ".join([*map(str, given), *ours]).strip()}
 
 
