@@ -34,7 +34,7 @@ def used_blocks(source: str) -> dict[str, set[str]]:
     for function in ast.parse(source).body:
         if isinstance(function, ast.FunctionDef):
             found[function.name] = {
-                node.slice.value
+                str(node.slice.value)
                 for node in ast.walk(function)
                 if isinstance(node, ast.Subscript)
                 and isinstance(node.value, ast.Name)

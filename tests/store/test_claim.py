@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.audit import Mandate
 from holdfast.model.job import ClaimedJob, UniquePolicy
 from holdfast.model.outcome import Outcome, PutBack
-from holdfast.store import attempts, jobs, workers
+from holdfast.store import attempts, workers
 from holdfast.store.attempts import Returned
+from holdfast.store.interventions import cancel_jobs
 from tests.store.scene import KIND, Scene, fence
 
 

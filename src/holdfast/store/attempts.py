@@ -142,4 +142,4 @@ def held_attempts(worker_id: int) -> Statement[list[Fence]]:
 
 
 def _fences(rows: Sequence[Row]) -> list[Fence]:
-    return [Fence(row[0], row[1]) for row in rows]
+    return [Fence(row[0], row[1]) for row in sorted(rows, key=lambda row: row[0])]

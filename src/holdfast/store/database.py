@@ -66,8 +66,12 @@ class DatabaseConfig:
         """Return what every session is set to; nothing behind a pooler, which shares its sessions out."""
         if self.pgbouncer:
             return {}
-        settings = {"application_name": self.application_name, "jit": "off", "timezone": "UTC"}
-        return settings | PINNED_PLANS
+        return PINNED_PLANS | {
+            "application_name": self.application_name,
+            "default_transaction_isolation": "read committed",
+            "jit": "off",
+            "timezone": "UTC",
+        }
 
 
 @asynccontextmanager

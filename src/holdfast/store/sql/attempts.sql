@@ -200,4 +200,4 @@ where l.worker_id = $1::bigint and l.cancel_requested_at is not null;
 
 -- name: held_attempts
 -- Everything that a worker holds: what a released or restarted worker compares itself with.
-select l.job_id, l.attempt from holdfast.live_jobs l where l.worker_id = $1::bigint order by l.job_id;
+select l.job_id, l.attempt from holdfast.live_jobs l where l.worker_id = $1::bigint;

@@ -5,10 +5,12 @@ with line as (
     select * from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::timestamptz[], $5::text[], $6::text[])
         as n (job_id, attempt, byte_offset, at, level, line)
 ), held as (
-    select l.job_id, l.attempt from holdfast.live_jobs l
-    where (l.job_id, l.attempt) in (select n.job_id, n.attempt from line n) and l.worker_id is not null
-    order by l.job_id
-    for share
+    select l.job_id, l.attempt
+    from (select distinct n.job_id, n.attempt from line n) a
+    join holdfast.live_jobs l on l.job_id = any (array[a.job_id]) and l.attempt = any (array[a.attempt])
+    where l.worker_id is not null
+    order by a.job_id
+    for share of l
 ), written as (
     insert into holdfast.job_logs (job_id, attempt, byte_offset, at, level, line)
     select n.job_id, n.attempt, n.byte_offset, n.at, n.level, n.line

@@ -1,0 +1,266 @@
+"""Limits for a queue and for a concurrency key: exact, whoever races."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.model.job import ClaimedJob
+from holdfast.store import queues
+from holdfast.store.database import Connection, Database
+from tests.store.scene import Scene
+
+RACERS = 6
+HELD = (
+    "select coalesce(concurrency_key, '-') from holdfast.live_jobs where worker_id is not null and queue = $1"
+)
+INTERVALS = "select job_id, claimed_at, finished_at from holdfast.finished_jobs where queue = $1"
+
+
+async def limit(scene: Scene, queue: str = "default", **columns: object) -> None:
+    """Set the limits and the pause of a queue."""
+    for column, value in columns.items():
+        text = f"update holdfast.queues set {column} = $2 where name = $1"  # noqa: S608 - names from the tests
+        await scene.db.fetch(text, queue, value)
+
+
+def most_at_once(intervals: Sequence[tuple[Any, ...]]) -> int:
+    """How many of the intervals overlap at the worst moment; one that ends as another begins does not."""
+    moments = [(begin, 1) for _, begin, _ in intervals] + [(end, -1) for _, _, end in intervals]
+    now = most = 0
+    for _, step in sorted(moments, key=lambda moment: (moment[0], moment[1])):
+        now += step
+        most = max(most, now)
+    return most
+
+
+class Race:
+    """Six workers with connections of their own claim and finish until a queue is empty."""
+
+    def __init__(self, scene: Scene, jobs: int, queue: str = "default") -> None:
+        self.scene, self.queue, self.left = scene, queue, jobs
+        self.seen: list[Counter[str]] = []
+
+    async def run(self) -> None:
+        """Race until every job has finished."""
+        sessions = [await self.scene.session() for _ in range(RACERS)]
+        workers = [await self.scene.worker(self.queue) for _ in range(RACERS)]
+        async with asyncio.timeout(60):
+            await asyncio.gather(*map(self._work, sessions, workers))
+
+    async def _work(self, session: Connection, worker: int) -> None:
+        while self.left:
+            async with session.transaction():
+                claimed = await self.scene.claim_limited(worker, self.queue, free=5, connection=session)
+                await self._look(session)
+            await self.scene.complete(*claimed, connection=session)
+            self.left -= len(claimed)
+
+    async def _look(self, session: Connection) -> None:
+        """Count what runs, inside the claim's transaction: nobody else can claim here meanwhile."""
+        text = HELD.replace("holdfast.", f'"{self.scene.db.schema}".')
+        self.seen.append(Counter(row[0] for row in await session.fetch(text, self.queue)))
+
+    @property
+    def most(self) -> int:
+        """How many ran at once at the worst moment seen."""
+        return max(sum(seen.values()) for seen in self.seen)
+
+    def most_of(self, key: str) -> int:
+        """How many of one key ran at once at the worst moment seen."""
+        return max(seen[key] for seen in self.seen)
+
+
+async def test_six_racers_never_exceed_a_limit_of_two(scene: Scene) -> None:
+    """At every claim, and by the recorded times, at most two jobs of the queue run; and two do."""
+    await scene.worker()
+    await limit(scene, max_running=2)
+    await scene.enqueue(120)
+    race = Race(scene, 120)
+    await race.run()
+    assert race.most == 2
+    assert most_at_once(await scene.db.fetch(INTERVALS, "default")) <= 2
+
+
+@pytest.mark.parametrize("key_limit", [1, 3])
+async def test_racers_never_exceed_the_limit_of_a_key(scene: Scene, key_limit: int) -> None:
+    """Each concurrency key has the limit for itself, while jobs without a key know none."""
+    await scene.worker()
+    await limit(scene, key_limit=key_limit)
+    for key in ("red", "blue", None):
+        await scene.enqueue(30, concurrency_key=key)
+    race = Race(scene, 90)
+    await race.run()
+    assert race.most_of("red") == race.most_of("blue") == key_limit
+    assert race.most_of("-") > key_limit
+
+
+async def test_a_queue_limit_holds_for_keyed_and_unkeyed_jobs_together(scene: Scene) -> None:
+    """The fleet's limit counts every job of the queue, whatever its key allows."""
+    await scene.worker()
+    await limit(scene, max_running=3, key_limit=2)
+    for key in ("red", "blue", None):
+        await scene.enqueue(20, concurrency_key=key)
+    race = Race(scene, 60)
+    await race.run()
+    assert race.most == 3
+    assert race.most_of("red") <= 2
+    assert race.most_of("blue") <= 2
+
+
+async def test_a_limit_holds_where_transactions_are_repeatable_reads_by_default(scene: Scene) -> None:
+    """The claim counts what others committed while it waited, even if the role's default is an older view."""
+    name = await scene.db.value("select current_database()")
+    await scene.db.fetch(f"alter database {name} set default_transaction_isolation = 'repeatable read'")
+    pooled = Database(replace(scene.db.config, pgbouncer=True))
+    try:
+        await pooled.open()
+        async with pooled.connection() as lent:
+            assert await lent.fetchval("show default_transaction_isolation") == "repeatable read"
+        async with pooled.transaction() as lent:
+            assert await lent.fetchval("show transaction_isolation") == "read committed"
+        session = await scene.session()
+        assert await session.fetchval("show transaction_isolation") == "read committed"
+    finally:
+        await pooled.close()
+        await scene.db.fetch(f"alter database {name} reset default_transaction_isolation")
+
+
+async def test_a_waiting_claim_counts_what_was_claimed_while_it_waited(scene: Scene) -> None:
+    """The second claim waits for the first one's transaction and then finds the limit reached."""
+    worker = await scene.worker()
+    await limit(scene, max_running=1)
+    await scene.enqueue(2)
+    first, second = await scene.session(), await scene.session()
+    transaction = first.transaction()
+    await transaction.start()
+    assert len(await scene.claim_limited(worker, connection=first)) == 1
+
+    async def claim() -> list[ClaimedJob]:
+        async with second.transaction():
+            return await scene.claim_limited(worker, connection=second)
+
+    later = asyncio.create_task(claim())
+    await scene.blocked(second)
+    await transaction.commit()
+    assert await later == []
+
+
+async def test_a_limit_changed_while_jobs_run_counts_from_the_next_claim(scene: Scene) -> None:
+    """Lowering takes nothing away from what runs; raising lets more in at once."""
+    worker = await scene.worker()
+    await limit(scene, max_running=3)
+    await scene.enqueue(10)
+    running = await scene.claim_limited(worker)
+    assert len(running) == 3
+    await limit(scene, max_running=2)
+    assert await scene.claim_limited(worker) == []
+    await scene.complete(running[0])
+    assert await scene.claim_limited(worker) == []
+    await limit(scene, max_running=5)
+    assert len(await scene.claim_limited(worker)) == 3
+
+
+async def test_a_limit_of_zero_lets_nothing_in(scene: Scene) -> None:
+    """Zero is a limit, not the lack of one, on both ways in."""
+    worker = await scene.worker()
+    await limit(scene, max_running=0)
+    await scene.enqueue(2)
+    await scene.enqueue(2, concurrency_key="red")
+    assert await scene.claim_limited(worker) == []
+    assert await scene.claim(worker) == []
+
+
+async def test_a_limit_taken_away_opens_the_plain_way_again(scene: Scene) -> None:
+    """Without a limit the queue is claimed in bulk, and the exact way in goes on to work."""
+    worker = await scene.worker()
+    await limit(scene, max_running=1)
+    await scene.enqueue(8)
+    assert await scene.claim(worker) == []
+    await limit(scene, max_running=None)
+    assert len(await scene.claim(worker, limit=4)) == 4
+    assert len(await scene.claim_limited(worker)) == 4
+
+
+async def test_a_paused_queue_with_a_limit_gives_nothing(scene: Scene) -> None:
+    """Pause and limit do not get in each other's way."""
+    worker = await scene.worker()
+    await limit(scene, max_running=5, paused=True)
+    await scene.enqueue(2)
+    assert await scene.claim_limited(worker) == []
+    await limit(scene, paused=False)
+    assert len(await scene.claim_limited(worker)) == 2
+
+
+async def test_priority_is_strict_across_keys(scene: Scene) -> None:
+    """Where the queue has room for two, the two best jobs go, whatever their keys."""
+    worker = await scene.worker()
+    await limit(scene, max_running=2, key_limit=2)
+    await scene.enqueue(concurrency_key="a", priority=7)
+    best = await scene.enqueue(concurrency_key="z", priority=0)
+    await scene.enqueue(priority=4)
+    second = await scene.enqueue(concurrency_key="m", priority=2)
+    assert [job.id for job in await scene.claim_limited(worker)] == best + second
+
+
+async def test_a_busy_key_does_not_starve_a_free_one(scene: Scene) -> None:
+    """A key at its limit with a long line ahead leaves the room to the others."""
+    worker = await scene.worker()
+    await scene.enqueue(500, concurrency_key="busy", priority=0)
+    assert len(await scene.claim_limited(worker)) == 1
+    waiting = await scene.enqueue(concurrency_key="free", priority=9)
+    unkeyed = await scene.enqueue(priority=9)
+    assert [job.id for job in await scene.claim_limited(worker)] == waiting + unkeyed
+    assert await scene.claim_limited(worker) == []
+
+
+async def test_a_keyed_job_in_a_queue_first_seen_is_never_claimed_the_plain_way(scene: Scene) -> None:
+    """A worker on a queue that never had a key leaves a keyed job to the exact way in, and is told of it."""
+    worker = await scene.worker("fresh")
+    session = await scene.session()
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    await session.add_listener(scene.db.schema, lambda *args: heard.put_nowait(args[-1]))
+    assert [q.limited for q in await scene.run(queues.queue_limits(["fresh"]))] == [False]
+    keyed = await scene.enqueue(3, queue="fresh", concurrency_key="red")
+    plain = await scene.enqueue(queue="fresh")
+    async with asyncio.timeout(10):
+        while await heard.get() != "queues":
+            pass
+    assert [job.id for job in await scene.claim(worker, "fresh")] == plain
+    assert [q.limited for q in await scene.run(queues.queue_limits(["fresh"]))] == [True]
+    assert [job.id for job in await scene.claim_limited(worker, "fresh")] == keyed[:1]
+
+
+async def test_a_held_key_counts_also_where_its_job_only_waits_in_a_buffer(scene: Scene) -> None:
+    """What any worker holds uses up its key until it is given back or ends."""
+    worker = await scene.worker()
+    await scene.enqueue(2, concurrency_key="red")
+    (held,) = await scene.claim_limited(worker)
+    await scene.db.fetch("update holdfast.live_jobs set state = 'claimed' where job_id = $1", held.id)
+    assert await scene.claim_limited(worker) == []
+    await scene.lose(worker)
+    other = await scene.worker()
+    assert await scene.claim_limited(other) == []
+
+
+async def test_a_thousand_keys_are_claimed_in_good_time(scene: Scene) -> None:
+    """The cost goes with the keys, not with the jobs: 20,000 jobs of 1,000 keys, one claim of 100."""
+    worker = await scene.worker()
+    await scene.db.fetch(
+        "select holdfast.enqueue('greet', concurrency_key => (n % 1000)::text) "
+        "from generate_series(1, 20000) n"
+    )
+    began = time.monotonic()
+    claimed = await scene.claim_limited(worker, free=100)
+    assert len(claimed) == 100
+    assert time.monotonic() - began < 2
+
+
+def test_overlaps_are_counted_as_they_are() -> None:
+    """The measure of the race itself: touching intervals do not overlap, nested ones do."""
+    assert most_at_once([(1, 0, 2), (2, 2, 4)]) == 1
+    assert most_at_once([(1, 0, 9), (2, 1, 2), (3, 1, 3), (4, 4, 5)]) == 3

@@ -1,0 +1,162 @@
+"""The plans of the hot statements: indexes only, however empty, full or unknown the tables are.
+
+A plan that is made once lives until the next ANALYZE, so it must be right for tables that have grown since.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.store.database import Connection
+from holdfast.store.sqlfile import blocks, rendered
+from holdfast.testing import ThrowawayDatabase
+from tests.store.scene import Scene
+
+HOT = [
+    ("attempts", "claim_jobs"),
+    ("attempts", "claim_limited"),
+    ("attempts", "finish_jobs"),
+    ("attempts", "put_back_jobs"),
+    ("attempts", "start_jobs"),
+    ("attempts", "report_progress"),
+    ("attempts", "check_lease"),
+    ("checkpoints", "save_checkpoint"),
+    ("attempts", "cancel_requests"),
+    ("attempts", "held_attempts"),
+    ("leader", "stage_jobs"),
+    ("workers", "rescue_jobs"),
+    ("interventions", "cancel_jobs"),
+    ("logs", "append_logs"),
+]
+LARGE = frozenset({"jobs", "live_jobs"})
+# A partial index of what workers hold at this moment: it is no larger than the fleet.
+SMALL_INDEXES = frozenset({"live_jobs_held"})
+
+# How the tables are filled: of *count* jobs one in *every* is available, one runs, the rest is scheduled.
+FILL = """
+    with made as (
+        insert into holdfast.jobs (kind, queue, priority)
+        select 'greet', case when n % 50 = 0 then 'rare' else 'default' end, n % 10
+        from generate_series(1, $1::integer) n
+        returning id, kind, queue, priority
+    )
+    insert into holdfast.live_jobs (job_id, queue, kind, priority, state, run_at, worker_id, concurrency_key)
+    select id, queue, kind, priority,
+           case id % $2::integer when 0 then 'available' when 1 then 'running' else 'scheduled' end,
+           now() + interval '1 day', case id % $2::integer when 1 then 1 end,
+           case when id % 7 = 0 then 'key ' || id % 20 end
+    from made"""
+BACKLOG = """
+    with made as (
+        insert into holdfast.jobs (kind, queue)
+        select 'greet', 'default' from generate_series(1, $1::integer)
+        returning id, kind, queue, priority
+    )
+    insert into holdfast.live_jobs (job_id, queue, kind, priority, state, run_at)
+    select id, queue, kind, priority, 'available', now() from made"""
+ANALYZE = "analyze holdfast.jobs, holdfast.live_jobs"
+EMPTY_AGAIN = "truncate holdfast.jobs, holdfast.live_jobs"
+
+FILLINGS: dict[str, list[tuple[Any, ...]]] = {
+    "empty, never analysed": [],
+    "empty, analysed": [(ANALYZE,)],
+    "emptied after it was large": [(FILL, 20_000, 100), (ANALYZE,), (EMPTY_AGAIN,), (ANALYZE,)],
+    "small": [(FILL, 20, 4), (ANALYZE,)],
+    "large, mostly scheduled": [(FILL, 100_000, 100), (ANALYZE,)],
+    "large, never analysed": [(FILL, 100_000, 100)],
+    "skewed backlog": [(BACKLOG, 100_000), (ANALYZE,)],
+    "skewed backlog, never analysed": [(BACKLOG, 100_000)],
+    "large since it was analysed small": [(FILL, 20, 4), (ANALYZE,), (BACKLOG, 50_000)],
+}
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every node of a plan as EXPLAIN shows it."""
+    yield plan
+    for inner in plan.get("Plans", []):
+        yield from nodes(inner)
+
+
+def faults(plan: dict[str, Any]) -> list[str]:
+    """Where a plan reads more of a large table than it needs."""
+    found = []
+    for node in nodes(plan):
+        kind, index = node["Node Type"], node.get("Index Name")
+        if node.get("Relation Name") not in LARGE or kind in ("ModifyTable", "LockRows"):
+            continue
+        if kind not in ("Index Scan", "Index Only Scan"):
+            found.append(f"{kind} of {node['Relation Name']}")
+        elif "Index Cond" not in node and index not in SMALL_INDEXES:
+            found.append(f"all of {index}")
+    return found
+
+
+async def plan_of(connection: Connection, schema: str, noun: str, name: str) -> dict[str, Any]:
+    """The generic plan of a block."""
+    await connection.execute(f"prepare {name} as {rendered(blocks(noun)[name], schema)}")
+    count = await connection.fetchval(
+        "select cardinality(parameter_types) from pg_prepared_statements where name = $1", name
+    )
+    values = f"({', '.join(['null'] * count)})" if count else ""
+    shown: dict[str, Any] = json.loads(
+        await connection.fetchval(f"explain (format json) execute {name}{values}")
+    )[0]["Plan"]
+    return shown
+
+
+@pytest.mark.parametrize("version", [18, pytest.param(16, marks=pytest.mark.pg16)])
+@pytest.mark.parametrize("filling", FILLINGS)
+async def test_hot_statements_read_by_index_only(db: ThrowawayDatabase, filling: str, version: int) -> None:
+    """No hot statement reads a table from end to end, whatever PostgreSQL believes about it."""
+    for text, *parameters in FILLINGS[filling]:
+        await db.fetch(text, *parameters)
+    connection = await db.database.connect()
+    try:
+        assert connection.get_server_version().major == version
+        plans = {name: await plan_of(connection, db.schema, noun, name) for noun, name in HOT}
+    finally:
+        await connection.close()
+    wrong = {name: found for name, plan in plans.items() if (found := faults(plan))}
+    assert not wrong
+    # A claim walks the index of what is available from its head; without a limit it looks at no other.
+    claim = [node for node in nodes(plans["claim_jobs"]) if node.get("Relation Name") == "live_jobs"]
+    assert {node.get("Index Name") for node in claim} == {None, "live_jobs_available", "live_jobs_pkey"}
+    assert not [node for node in nodes(plans["claim_jobs"]) if "Sort" in node["Node Type"]]
+
+
+async def test_a_plan_made_on_empty_tables_still_serves_a_backlog(scene: Scene) -> None:
+    """A claim that was planned while nothing was there reads a handful of pages from 50,000 jobs later."""
+    session = await scene.session()
+    worker = await scene.worker()
+    assert await scene.claim(worker, connection=session) == []
+    await scene.db.fetch(BACKLOG, 50_000)
+    assert len(await scene.claim(worker, limit=5, connection=session)) == 5
+    await scene.execute(session, "select pg_stat_force_next_flush()")
+    scans = await scene.db.value(
+        "select seq_scan from pg_stat_user_tables where relid = to_regclass($1)",
+        f"{scene.db.schema}.live_jobs",
+    )
+    assert scans == 0
+
+
+async def test_a_handlers_own_transaction_is_planned_freely(db: ThrowawayDatabase) -> None:
+    """The settings that pin our plans do not reach the statements of others."""
+    names = ("plan_cache_mode", "enable_seqscan", "enable_bitmapscan")
+    shown = "select array[" + ", ".join(f"current_setting('{name}')" for name in names) + "]"
+    async with db.database.transaction() as own:
+        assert await own.fetchval(shown) == ["force_generic_plan", "off", "off"]
+    async with db.database.transaction(pinned=False) as others:
+        assert await others.fetchval(shown) == ["force_custom_plan", "on", "on"]
+    async with db.database.transaction() as own:
+        assert await own.fetchval(shown) == ["force_generic_plan", "off", "off"]
+
+
+def test_a_planted_full_scan_is_found() -> None:
+    """The judge of plans sees a sequential scan, a bitmap and an index read from end to end."""
+    inner = {"Node Type": "Index Scan", "Relation Name": "jobs", "Index Name": "jobs_pkey"}
+    bitmap = {"Node Type": "Bitmap Heap Scan", "Relation Name": "live_jobs"}
+    plan = {"Node Type": "Nested Loop", "Plans": [inner, bitmap]}
+    assert faults(plan) == ["all of jobs_pkey", "Bitmap Heap Scan of live_jobs"]
+    assert faults(inner | {"Index Cond": "(id = 1)"}) == []
