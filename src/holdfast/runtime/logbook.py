@@ -60,6 +60,9 @@ LINES: Mapping[str, Line] = {
     ),
     "jobs.claimed": Line(_DEBUG, "{count} jobs are claimed"),
     "cancel.delivered": Line(_INFO, "attempt {fence} is asked to stop: its job was cancelled"),
+    "slots.stuck": Line(
+        _WARNING, "{count} handlers do not let themselves be cancelled: they end with the process"
+    ),
     "log.lost": Line(_WARNING, "{lines} lines of jobs' logs are lost: {error}"),
     # The leader
     "leader.changed": Line(_INFO, "this process {leads} (term {term})"),

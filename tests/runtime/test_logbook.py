@@ -1,0 +1,129 @@
+"""Events become lines: one wording each, for people and for machines."""
+
+import ast
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.runtime.console import log_to
+from holdfast.runtime.logbook import LINES, Logbook
+
+SOURCE = Path(holdfast.__file__).parent
+
+
+@pytest.fixture
+def log() -> Iterator[Any]:
+    """Sends the log to a string in the shape and at the level that the test asks for."""
+    handlers = []
+    root = logging.getLogger()
+    level = root.level
+
+    def begin(**options: str) -> io.StringIO:
+        stream = io.StringIO()
+        handlers.append(log_to(stream, **options))
+        return stream
+
+    yield begin
+    for handler in handlers:
+        root.removeHandler(handler)
+    root.setLevel(level)
+
+
+def emitted_events() -> set[str]:
+    """Every event that the source emits by name."""
+    return {
+        node.args[0].value
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "emit"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+    }
+
+
+def test_every_event_has_its_wording_and_no_wording_is_idle() -> None:
+    """The table of lines and the events of the source are the same set."""
+    emitted = emitted_events() - {"attempt.ended"}
+    assert emitted == set(LINES), (
+        f"without a line: {sorted(emitted - set(LINES))}; never emitted: {sorted(set(LINES) - emitted)}"
+    )
+
+
+def test_a_line_for_machines_has_the_event_its_fields_and_the_sentence(log: Any) -> None:
+    """JSON lines keep facts as facts."""
+    stream = log(shape="json")
+    Logbook()("worker.registered", {"worker_id": 7, "name": "w7"})
+    line = json.loads(stream.getvalue())
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "level": "info",
+        "message": "worker 7 (w7) is online",
+        "event": "worker.registered",
+        "worker_id": 7,
+        "name": "w7",
+    }
+
+
+def test_a_line_for_people_is_a_sentence(log: Any) -> None:
+    """On a terminal the sentence says it all."""
+    stream = log(shape="human")
+    Logbook()("lease.delayed", {"worker_id": 7, "error": OSError("no route")})
+    assert "the lease of worker 7 could not be renewed: OSError: no route" in stream.getvalue()
+
+
+def test_lines_of_the_application_have_the_same_shape(log: Any) -> None:
+    """Whoever uses the standard logging module gets JSON too, with the exception."""
+    stream = log(shape="json")
+    try:
+        raise ValueError("spilled")
+    except ValueError:
+        logging.getLogger("shop.mail").exception("cannot send to %s", "a@b.c")
+    line = json.loads(stream.getvalue())
+    assert (line["level"], line["message"], line["logger"]) == ("error", "cannot send to a@b.c", "shop.mail")
+    assert "ValueError: spilled" in line["exception"]
+
+
+def test_a_finished_job_is_no_news_and_a_failing_one_is(log: Any) -> None:
+    """At level info the happy path is silent, however many jobs there are."""
+    from holdfast.model.outcome import Complete, Fail, Outcome, PutBack
+
+    class Claimed:
+        id, kind, attempt = 5, "send_mail", 2
+
+    class Running:
+        claimed, seconds = Claimed, 0.25
+
+    stream = log(shape="json")
+    logbook = Logbook()
+    logbook("attempt.started", {"running": Running})
+    logbook("attempt.ended", {"running": Running, "decision": Complete(None)})
+    assert stream.getvalue() == ""
+    again = PutBack(Outcome.RETRIED, 30.0, True, "OSError: away")
+    logbook("attempt.ended", {"running": Running, "decision": again})
+    logbook("attempt.ended", {"running": Running, "decision": Fail("…", "poison: bad payload")})
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["level"], first["job_id"], first["kind"], first["attempt"]) == (
+        "warning",
+        5,
+        "send_mail",
+        2,
+    )
+    assert first["message"] == "job 5 (send_mail) is retried in 30.0 s (OSError: away) in attempt 2"
+    assert second["level"] == "error"
+
+
+def test_an_event_without_wording_is_still_logged(log: Any) -> None:
+    """A name alone is better than silence."""
+    stream = log(shape="json")
+    Logbook()("moon.landed", {"pads": 3})
+    line = json.loads(stream.getvalue())
+    assert (line["message"], line["event"], line["pads"]) == ("moon.landed", "moon.landed", 3)

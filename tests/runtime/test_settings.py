@@ -1,0 +1,115 @@
+"""Settings come from three sources, and a wrong one is told apart from all others."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import SettingInvalid
+from holdfast.runtime.settings import Loaded, load, masked
+
+
+def loaded(
+    folder: Path,
+    flags: dict[str, Any] | None = None,
+    environment: dict[str, str] | None = None,
+    **options: Any,
+) -> Loaded:
+    """Load settings in *folder*."""
+    return load(flags or {}, environment or {}, folder=folder, **options)
+
+
+def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path: Path) -> None:
+    """The nearer a source is to the command, the more it counts, setting by setting."""
+    (tmp_path / "holdfast.toml").write_text('slots = 3\nttl = "1m"\npoll = 9\nqueues = ["a", "b"]\n')
+    found = loaded(
+        tmp_path,
+        {"slots": "5", "ttl": None},
+        {"HOLDFAST_SLOTS": "4", "HOLDFAST_POLL": "500ms", "HOME": "elsewhere"},
+    )
+    assert (found.settings.slots, found.settings.ttl, found.settings.poll) == (5, 60.0, 0.5)
+    assert found.settings.queues == ("a", "b")
+    assert found.sources["slots"] == "--slots"
+    assert found.sources["poll"] == "HOLDFAST_POLL"
+    assert found.sources["ttl"] == "holdfast.toml"
+    assert found.sources["grace"] == "default"
+
+
+def test_a_file_may_be_named(tmp_path: Path) -> None:
+    """A named file replaces holdfast.toml, by flag or by variable."""
+    (tmp_path / "holdfast.toml").write_text("slots = 3")
+    (tmp_path / "other.toml").write_text("slots = 4")
+    assert loaded(tmp_path, file=Path("other.toml")).settings.slots == 4
+    assert loaded(tmp_path, environment={"HOLDFAST_CONFIG": "other.toml"}).settings.slots == 4
+    with pytest.raises(SettingInvalid, match=r"missing\.toml cannot be read"):
+        loaded(tmp_path, file=Path("missing.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("slots = 0", r"^slots \(from holdfast.toml\) is 0: give a whole number from 1 to 10000$"),
+        ("slots = true", r"^slots \(from holdfast.toml\) is True: give a whole number"),
+        (
+            'ttl = "soon"',
+            r"^ttl \(from holdfast.toml\) is 'soon': give seconds, or a number with ms, s, m, h or d",
+        ),
+        ("ttl = nan", r"^ttl \(from holdfast.toml\) is nan: give seconds"),
+        ("queues = [1]", r"^queues \(from holdfast.toml\) is \[1\]: give names"),
+        ('schema = "Prod"', r"^schema \(from holdfast.toml\) is 'Prod': give lower-case letters"),
+        ("slot = 1", r"^slot in holdfast.toml is no setting of Holdfast: did you mean slots\?$"),
+        ("slots = ", r"^the settings file holdfast.toml is not TOML"),
+        ('app = "shop"', r"^app \(from holdfast.toml\) is 'shop': give module:name of a holdfast.App$"),
+    ],
+)
+def test_a_bad_file_names_setting_source_and_what_is_allowed(tmp_path: Path, text: str, told: str) -> None:
+    """Whoever made the mistake learns where it is and what to write instead."""
+    (tmp_path / "holdfast.toml").write_text(text)
+    with pytest.raises(SettingInvalid, match=told):
+        loaded(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("HOLDFAST_SLOT", "1", r"^HOLDFAST_SLOT in the environment is no setting .* mean HOLDFAST_SLOTS\?$"),
+        ("HOLDFAST_XYZZY", "1", r"no setting of Holdfast: see `holdfast settings`$"),
+        ("HOLDFAST_SLOTS", "many", r"^slots \(from HOLDFAST_SLOTS\) is 'many'"),
+        ("HOLDFAST_LISTEN", "perhaps", r"^listen \(from HOLDFAST_LISTEN\) is 'perhaps': give true or false$"),
+        ("HOLDFAST_LOG_FORMAT", "xml", r"is 'xml': give one of auto, human, json$"),
+        ("HOLDFAST_QUEUES", "a,,b", r"^queues \(from HOLDFAST_QUEUES\) is 'a,,b'"),
+        ("HOLDFAST_GRACE", "-1", r"^grace \(from HOLDFAST_GRACE\) is '-1'"),
+    ],
+)
+def test_a_bad_variable_is_named(tmp_path: Path, variable: str, value: str, told: str) -> None:
+    """A variable with our prefix is ours: a misspelt one is an error and not silence."""
+    with pytest.raises(SettingInvalid, match=told):
+        loaded(tmp_path, environment={variable: value})
+
+
+def test_a_bad_address_never_shows_its_password(tmp_path: Path) -> None:
+    """The value of a secret setting is not repeated in the error."""
+    with pytest.raises(
+        SettingInvalid, match=r"database_url \(from HOLDFAST_DATABASE_URL\) is not usable"
+    ) as caught:
+        loaded(tmp_path, environment={"HOLDFAST_DATABASE_URL": "mysql://u:hunter2@host/x"})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://u:hunter2@host/x", "postgresql://u:***@host/x"),
+        ("postgresql://u@host/x", "postgresql://u@host/x"),
+        ("postgresql://u:@/x?host=/run", "postgresql://u:@/x?host=/run"),
+        ("postgres://host:5432/x", "postgres://host:5432/x"),
+        (
+            "postgresql://host/x?user=u&password=hunter2&sslmode=require",
+            "postgresql://host/x?user=u&password=***&sslmode=require",
+        ),
+        ("postgresql://u:a:b%40c@host:5432/x", "postgresql://u:***@host:5432/x"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
+    """Only the password is left out, wherever it stands."""
+    assert masked(address) == shown
