@@ -126,8 +126,40 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A job in a listing: without arguments, result and error, which may be large or secret."""
+
+    id: int
+    kind: str
+    queue: str
+    state: JobState
+    priority: int
+    attempt: int
+    failures: int
+    max_attempts: int
+    tags: list[str]
+    unique_key: str | None
+    concurrency_key: str | None
+    parent_id: int | None
+    created_at: datetime
+    run_at: datetime | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker_id: int | None
+    cancel_requested_at: datetime | None
+    progress: float | None
+    progress_note: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as people see it: the three rows joined."""
+    """A job as people see it: the three rows joined, with the timeline of its attempts.
+
+    The last of *attempts* is the one under way (its outcome is the job's state) or the one that
+    ended the job.  An end without *claimed_at* met the job while nobody held it.
+    """
 
     id: int
     kind: str

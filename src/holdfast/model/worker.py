@@ -18,7 +18,11 @@ class WorkerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """One process or runner that holds, or held, leases."""
+    """One process or runner that holds, or held, leases.
+
+    *running* of its jobs have begun, *claimed* ones wait in its buffer; its lease was renewed at
+    *renewed_at* and runs out at *expires_at*.
+    """
 
     id: int
     name: str
@@ -32,6 +36,8 @@ class WorkerRecord:
     renewed_at: datetime
     expires_at: datetime
     running: int = 0
+    claimed: int = 0
+    ended_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

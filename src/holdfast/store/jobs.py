@@ -1,4 +1,4 @@
-"""Statements about jobs: enqueue, cancel, wait."""
+"""Statements about jobs: enqueue, wait."""
 
 from __future__ import annotations
 
@@ -83,15 +83,6 @@ def announce(queues: Sequence[str], due: datetime | None) -> Statement[list[int]
 def mark_keyed(queues: Sequence[str], keys: Sequence[str | None]) -> Statement[list[int]]:
     """Remember which queues have concurrency keys."""
     return Statement("mark_keyed", _SQL["mark_keyed"], (list(queues), list(keys)), column)
-
-
-def cancel_jobs(job_ids: Sequence[int], reason: str) -> Statement[dict[int, bool]]:
-    """Cancel jobs; answers for each live one whether it has ended (True) or was asked to stop."""
-    return Statement("cancel_jobs", _SQL["cancel_jobs"], (list(job_ids), reason), _cancelled)
-
-
-def _cancelled(rows: Sequence[Row]) -> dict[int, bool]:
-    return {row[0]: row[1] for row in rows}
 
 
 def job_end(job_id: int) -> Statement[JobEnd | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
@@ -41,8 +42,22 @@ def read_logs(
     job_id: int, attempt: int | None = None, *, start: int = 0, limit: int = 1000
 ) -> Statement[list[LogLine]]:
     """Read lines of one attempt from byte *start* on, or of all attempts."""
+    parameters = (job_id, attempt, start, limit)
+    return Statement("read_logs", _SQL["read_logs"], parameters, partial(_lines, job_id))
 
-    def read(rows: Sequence[Row]) -> list[LogLine]:
-        return [LogLine(Fence(job_id, row[0]), *row[1:]) for row in rows]
 
-    return Statement("read_logs", _SQL["read_logs"], (job_id, attempt, start, limit), read)
+def follow_logs(
+    job_id: int, after: tuple[int, int], *, attempt: int | None, limit: int
+) -> Statement[list[LogLine]]:
+    """Read lines after a place (attempt and byte) in order, of one attempt or of all."""
+    parameters = (job_id, *after, attempt, limit)
+    return Statement("follow_logs", _SQL["follow_logs"], parameters, partial(_lines, job_id))
+
+
+def last_logs(job_id: int, *, attempt: int | None, limit: int) -> Statement[list[LogLine]]:
+    """Read the last lines, newest first, of one attempt or of all."""
+    return Statement("last_logs", _SQL["last_logs"], (job_id, attempt, limit), partial(_lines, job_id))
+
+
+def _lines(job_id: int, rows: Sequence[Row]) -> list[LogLine]:
+    return [LogLine(Fence(job_id, row[0]), *row[1:]) for row in rows]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from holdfast.model.worker import WorkerState
+from holdfast.model.worker import WorkerRecord, WorkerState
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, first_value, is_any
 
@@ -79,6 +80,25 @@ def end_worker(worker_id: int) -> Statement[bool]:
 def drain_worker(worker_id: int) -> Statement[bool]:
     """Ask a worker to finish and leave; False: it is not online."""
     return Statement("drain_worker", _SQL["drain_worker"], (worker_id,), is_any)
+
+
+def list_workers(*, all_states: bool, limit: int) -> Statement[list[WorkerRecord]]:
+    """Find workers, newest first: those that live, or *all_states*."""
+    return Statement("list_workers", _SQL["list_workers"], (all_states, limit), _records)
+
+
+def _records(rows: Sequence[Row]) -> list[WorkerRecord]:
+    return [_record(list(row)) for row in rows]
+
+
+def _record(values: list[Any]) -> WorkerRecord:
+    values[7] = WorkerState(values[7])
+    return WorkerRecord(*values)
+
+
+def worker_state(worker_id: int) -> Statement[WorkerState | None]:
+    """Look whether a worker may hold leases; None where there is no such worker."""
+    return Statement("worker_state", _SQL["worker_state"], (worker_id,), _state)
 
 
 def declare_lost(term: int) -> Statement[list[int]]:

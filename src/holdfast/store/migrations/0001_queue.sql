@@ -34,6 +34,7 @@ create table holdfast.jobs (
 
 create index jobs_tags on holdfast.jobs using gin (tags) where tags <> '{}';
 create index jobs_parent on holdfast.jobs (parent_id) where parent_id is not null;
+create index jobs_created on holdfast.jobs using brin (created_at) with (autosummarize = on);
 
 -- Where a job stands: one narrow row for as long as it lives.  worker_id is set exactly while an
 -- attempt holds the job, so "job id, attempt, worker_id is not null" is the fence of every write.
@@ -103,18 +104,20 @@ create table holdfast.finished_completed_rest partition of holdfast.finished_com
 create table holdfast.finished_unhappy_rest partition of holdfast.finished_unhappy default;
 create index finished_jobs_job on holdfast.finished_jobs (job_id);
 
--- Attempts that ended without ending their job.
+-- Attempts that ended without ending their job, and the ends of jobs that an operator took up again.  An attempt
+-- ends once; the end of a job that nobody held has no claimed_at and the number of the attempt before it.
 create table holdfast.attempts (
     job_id     bigint not null,
     attempt    integer not null,
-    outcome    text not null check (outcome in ('retried', 'snoozed', 'lost', 'released', 'suspended')),
+    outcome    text not null
+               check (outcome in ('retried', 'snoozed', 'lost', 'released', 'suspended', 'failed', 'cancelled')),
     reason     text,
     error      text,
     worker_id  bigint,
     claimed_at timestamptz,
     started_at timestamptz,
     ended_at   timestamptz not null,
-    primary key (job_id, attempt)
+    unique (job_id, attempt, claimed_at)
 );
 
 -- What handlers wrote while they ran.  byte_offset is the place of the line in its attempt's log.

@@ -22,26 +22,6 @@ select holdfast.wake($1::text[]), holdfast.wake_stager($2::timestamptz);
 -- Remembers which of these queues have concurrency keys; part of a COPY's transaction.
 select holdfast.mark_keyed($1::text[], $2::text[]);
 
--- name: cancel_jobs
--- Cancels jobs by id.  A job that nobody holds ends at once; one that is held is asked to stop and its worker told.
--- Locks live_jobs rows in id order.  A job without a row in the answer has ended or never was.
-with target as materialized (
-    select l.* from holdfast.live_jobs l where l.job_id = any ($1::bigint[]) order by l.job_id for update
-), gone as (
-    delete from holdfast.live_jobs l using target t where l.job_id = any (array[t.job_id]) and t.worker_id is null
-), ended as (
-    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at)
-    select t.job_id, t.queue, t.kind, 'cancelled', $2::text, t.attempt, t.failures, holdfast.now()
-    from target t where t.worker_id is null
-), asked as (
-    update holdfast.live_jobs l set cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
-    from target t where l.job_id = any (array[t.job_id]) and t.worker_id is not null
-), told as (
-    select pg_notify('holdfast', 'cancel:' || w.worker_id)
-    from (select distinct t.worker_id from target t where t.worker_id is not null) w
-)
-select t.job_id, t.worker_id is null from target t, (select count(*) from told) n order by t.job_id;
-
 -- name: job_end
 -- How a job stands for somebody who waits for it: state, then outcome, result, error, reason.
 -- No row: there is no such job.

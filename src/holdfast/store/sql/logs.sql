@@ -25,3 +25,20 @@ from holdfast.job_logs g
 where g.job_id = $1::bigint and ($2::integer is null or g.attempt = $2::integer) and g.byte_offset >= $3::bigint
 order by g.attempt, g.byte_offset
 limit $4::integer;
+
+-- name: follow_logs
+-- Up to $5 lines of a job after byte $3 of attempt $2, in order; of attempt $4 alone where it is given.
+select g.attempt, g.byte_offset, g.at, g.level, g.line
+from holdfast.job_logs g
+where g.job_id = $1::bigint and (g.attempt, g.byte_offset) > ($2::integer, $3::bigint)
+  and ($4::integer is null or g.attempt = $4::integer)
+order by g.attempt, g.byte_offset
+limit $5::integer;
+
+-- name: last_logs
+-- The last $3 lines of a job, newest first; of attempt $2 alone where it is given.
+select g.attempt, g.byte_offset, g.at, g.level, g.line
+from holdfast.job_logs g
+where g.job_id = $1::bigint and ($2::integer is null or g.attempt = $2::integer)
+order by g.attempt desc, g.byte_offset desc
+limit $3::integer;

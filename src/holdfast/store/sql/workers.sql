@@ -39,6 +39,21 @@ with asked as (
 )
 select a.id, pg_notify('holdfast', 'drain:' || a.id) from asked a;
 
+-- name: list_workers
+-- The workers that are online or draining, or all that are remembered where $1 says so, newest first, at most $2; with
+-- how many jobs each one holds.  Locks nothing.
+select w.id, w.name, w.host, w.pid, w.version, w.queues, w.slots, w.state, w.started_at, w.renewed_at, w.expires_at,
+       (select count(*) from holdfast.live_jobs l where l.worker_id = w.id and l.state = 'running'),
+       (select count(*) from holdfast.live_jobs l where l.worker_id = w.id and l.state = 'claimed'),
+       w.ended_at
+from holdfast.workers w
+where $1::boolean or w.state in ('online', 'draining')
+order by w.id desc limit $2::integer;
+
+-- name: worker_state
+-- Whether a worker may hold leases.  Zero rows: there is no such worker.
+select w.state from holdfast.workers w where w.id = $1::bigint;
+
 -- name: declare_lost
 -- Marks workers whose lease ran out.  A lease cannot run out while PostgreSQL is down: it gets a full ttl after a restart.
 -- Only for the leader of term $1.  Takes the workers' rows for update, so it waits for claims under way.

@@ -1,0 +1,202 @@
+"""What an operator sees of jobs and does to them, one by one or many by a filter."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from holdfast.errors import DuplicateJob, JobNotFound
+from holdfast.model.audit import Mandate
+from holdfast.model.job import JobRecord, JobSummary
+from holdfast.model.selection import JobFilter
+from holdfast.rules.intervention import ALLOWED, Intervention, meant_states, refusal
+from holdfast.rules.waiting import MOST_COUNTED, why_waiting
+from holdfast.store import interventions, jobs, logs, overview
+from holdfast.store.database import Database
+from holdfast.store.logs import LogLine
+from holdfast.store.statement import Statement
+
+LISTING_TIMEOUT = "15s"
+TALLY_TIMEOUT = "50s"
+BATCH = 500
+TRIES = 5
+EVERY_JOB = JobFilter()
+LOG_PAGE = 1000
+
+Found = TypeVar("Found", bound=Container[int])
+
+# Called after each batch with how many jobs were looked at and changed so far.
+Progress = Callable[["Swept"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What an act on many jobs came to; those whose state had changed meanwhile are *passed_over*."""
+
+    changed: int = 0
+    passed_over: int = 0
+
+    @property
+    def seen(self) -> int:
+        """How many jobs were looked at."""
+        return self.changed + self.passed_over
+
+
+class JobOperator:
+    """Lists, shows, cancels, retries and discards jobs in the name of *actor*."""
+
+    def __init__(self, database: Database, actor: str) -> None:
+        self._database, self._actor = database, actor
+
+    async def find(
+        self, chosen: JobFilter = EVERY_JOB, *, limit: int = 50, before: int | None = None
+    ) -> Sequence[JobSummary]:
+        """Return up to *limit* jobs with ids below *before*, newest first.
+
+        The id of the last one is *before* of the next page.  Raises `DatabaseRefused` after 15 s: a narrower
+        filter is needed then.
+        """
+        async with self._database.transaction() as connection:
+            await self._database.run(overview.plan_freely(LISTING_TIMEOUT), connection)
+            return await self._database.run(
+                overview.list_jobs(chosen, before=before, limit=limit), connection
+            )
+
+    async def count(self, chosen: JobFilter) -> int:
+        """Count the jobs that fit, one by one; raises `DatabaseRefused` after 50 s."""
+        async with self._database.transaction() as connection:
+            await self._database.run(overview.plan_freely(TALLY_TIMEOUT), connection)
+            return await self._database.run(overview.tally_jobs(chosen), connection)
+
+    async def show(self, job_id: int) -> JobRecord:
+        """Return a job with its arguments, its end and its whole timeline; raises `JobNotFound`."""
+        record = await self._database.run(overview.job_record(job_id))
+        if record is None:
+            raise JobNotFound(job_id)
+        return record
+
+    async def why(self, job_id: int) -> str | None:
+        """Say in one sentence what a live job waits for; None where it runs or has ended."""
+        standing = await self._database.run(overview.job_standing(job_id, MOST_COUNTED))
+        return None if standing is None else why_waiting(standing)
+
+    async def logs(
+        self, job_id: int, *, attempt: int | None = None, after: tuple[int, int] = (0, -1)
+    ) -> AsyncIterator[LogLine]:
+        """Give what a job has logged after a place (attempt and byte), of one attempt or of all."""
+        while page := await self._database.run(
+            logs.follow_logs(job_id, after, attempt=attempt, limit=LOG_PAGE)
+        ):
+            for line in page:
+                yield line
+            after = (page[-1].fence.attempt, page[-1].byte_offset)
+
+    async def last_logs(self, job_id: int, *, attempt: int | None = None, limit: int) -> Sequence[LogLine]:
+        """Return the last lines of a job in order, of one attempt or of all."""
+        return (await self._database.run(logs.last_logs(job_id, attempt=attempt, limit=limit)))[::-1]
+
+    async def cancel(self, job_id: int, reason: str | None = None) -> bool:
+        """Cancel a job: True if it has ended, False if its worker was asked to stop it.
+
+        Raises `StateConflict` for a job that has ended, and `JobNotFound`.
+        """
+        statement = interventions.cancel_jobs([job_id], Mandate(self._actor, reason))
+        return (await self._act(job_id, Intervention.CANCEL, statement))[job_id]
+
+    async def discard(self, job_id: int, reason: str | None = None) -> None:
+        """End a job as failed that nobody holds; raises `StateConflict`, `JobNotFound`."""
+        statement = interventions.discard_jobs([job_id], Mandate(self._actor, reason))
+        await self._act(job_id, Intervention.DISCARD, statement)
+
+    async def retry(self, job_id: int, reason: str | None = None) -> None:
+        """Take a failed or cancelled job up again, or run a scheduled one now.
+
+        It keeps its id and its history and has all its attempts to spend.  Raises `StateConflict`,
+        `JobNotFound`, and `DuplicateJob` where another live job holds its unique key.
+        """
+        statement = interventions.retry_jobs([job_id], Mandate(self._actor, reason))
+        holder = (await self._act(job_id, Intervention.RETRY, statement))[job_id]
+        if holder is not None:
+            record = await self.show(job_id)
+            raise DuplicateJob(record.unique_key or "?", holder or None)
+
+    async def cancel_many(
+        self, chosen: JobFilter, reason: str | None = None, *, progress: Progress | None = None
+    ) -> Swept:
+        """Cancel every job that fits now, newest first, in batches of 500."""
+
+        async def cancel(job_ids: list[int]) -> int:
+            statement = interventions.cancel_jobs(job_ids, Mandate(self._actor, reason))
+            changed = await self._database.run(statement)
+            return len(changed)
+
+        return await self._sweep(Intervention.CANCEL, chosen, cancel, progress)
+
+    async def discard_many(
+        self, chosen: JobFilter, reason: str | None = None, *, progress: Progress | None = None
+    ) -> Swept:
+        """Discard every job that fits now, newest first, in batches of 500."""
+
+        async def discard(job_ids: list[int]) -> int:
+            statement = interventions.discard_jobs(job_ids, Mandate(self._actor, reason))
+            changed = await self._database.run(statement)
+            return len(changed)
+
+        return await self._sweep(Intervention.DISCARD, chosen, discard, progress)
+
+    async def retry_many(
+        self, chosen: JobFilter, reason: str | None = None, *, progress: Progress | None = None
+    ) -> Swept:
+        """Retry every job that fits now (failed ones if no state is given), newest first, in batches of 500.
+
+        Where several jobs want one unique key, one of them gets it and the others are passed over.
+        """
+
+        async def retry(job_ids: list[int]) -> int:
+            statement = interventions.retry_jobs(job_ids, Mandate(self._actor, reason))
+            return sum(holder is None for holder in (await self._database.run(statement)).values())
+
+        return await self._sweep(Intervention.RETRY, chosen, retry, progress)
+
+    async def _sweep(
+        self,
+        action: Intervention,
+        chosen: JobFilter,
+        act: Callable[[list[int]], Awaitable[int]],
+        progress: Progress | None,
+    ) -> Swept:
+        """Act on one batch after another, each in a transaction of its own, from the newest job down.
+
+        A job is met once: what is enqueued meanwhile has a higher id.
+        """
+        chosen = meant(action, chosen)
+        swept, before = Swept(), None
+        while page := await self.find(chosen, limit=BATCH, before=before):
+            before = page[-1].id
+            changed = await act([job.id for job in page])
+            swept = Swept(swept.changed + changed, swept.passed_over + len(page) - changed)
+            if progress is not None:
+                progress(swept)
+        return swept
+
+    async def _act(self, job_id: int, action: Intervention, statement: Statement[Found]) -> Found:
+        """Run *statement*, which answers with the job where it could act on it.
+
+        Where it could not although the state allows it, the job was on the move, and is looked for again.
+        """
+        for tries_left in reversed(range(TRIES)):
+            answer = await self._database.run(statement)
+            if job_id in answer:
+                return answer
+            end = await self._database.run(jobs.job_end(job_id))
+            if end is None:
+                break
+            if end.state not in ALLOWED[action] or not tries_left:
+                raise refusal(job_id, action, end.state)
+        raise JobNotFound(job_id)
+
+
+def meant(action: Intervention, chosen: JobFilter) -> JobFilter:
+    """Return the filter with the states in which *action* is done; raises `OptionInvalid` for a wrong one."""
+    return replace(chosen, states=meant_states(action, chosen.states))

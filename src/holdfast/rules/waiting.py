@@ -1,0 +1,92 @@
+"""Why a live job is not running yet, in one sentence that says what to do about it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from holdfast.model.job import JobState
+from holdfast.model.standing import Standing
+
+MOST_COUNTED = 1000
+
+
+def why_waiting(job: Standing) -> str | None:
+    """Return what *job* waits for, or None where it runs as it should."""
+    match job.state:
+        case JobState.SCHEDULED:
+            return _scheduled(job)
+        case JobState.AVAILABLE:
+            return _refused(job) or _unserved(job) or _queued(job)
+        case JobState.WAITING:
+            return "its run is suspended until a signal, a timer or a child wakes it"
+    return _held(job)
+
+
+def _scheduled(job: Standing) -> str:
+    again = f" again after {_count(job.failures, 'failure')}" if job.failures else ""
+    if job.run_at > job.now:
+        return f"it is due{again} at {_moment(job.run_at)}"
+    if not job.leads:
+        return (
+            f"it was due at {_moment(job.run_at)}, but nobody leads: start a worker, which makes it available"
+        )
+    return f"it has been due since {_moment(job.run_at)}: the leader makes it available in a moment"
+
+
+def _refused(job: Standing) -> str | None:
+    """Say which switch or limit of its queue holds it up."""
+    if job.paused:
+        return f"queue {job.queue!r} is paused: `holdfast queues resume {job.queue}` lets it go on"
+    if job.max_running is not None and job.running >= job.max_running:
+        return (
+            f"queue {job.queue!r} is at its limit, {job.running} of at most {job.max_running} running: "
+            f"`holdfast queues limit {job.queue} N` raises it"
+        )
+    if job.concurrency_key is not None and job.key_running >= job.key_limit:
+        return (
+            f"{job.key_running} of at most {job.key_limit} jobs with concurrency key "
+            f"{job.concurrency_key!r} are running"
+        )
+    return None
+
+
+def _unserved(job: Standing) -> str | None:
+    """Say which worker is missing."""
+    if job.workers == 0:
+        return f"no online worker works on queue {job.queue!r}: start one with --queues {job.queue}"
+    if job.knowing == 0:
+        return (
+            f"none of the {_count(job.workers, 'online worker')} of queue {job.queue!r} "
+            f"knows kind {job.kind!r}: deploy its handler to them"
+        )
+    return None
+
+
+def _queued(job: Standing) -> str:
+    more = "or more " if job.ahead >= MOST_COUNTED else ""
+    ahead = f"{job.ahead} {more}available jobs go first" if job.ahead != 1 else "1 available job goes first"
+    if job.busy >= job.slots:
+        return f"all {_count(job.slots, 'slot')} of {_count(job.knowing, 'worker')} are busy, and {ahead}"
+    if job.ahead:
+        return ahead
+    return "it is about to be claimed"
+
+
+def _held(job: Standing) -> str | None:
+    holder = f"worker {job.worker_id} ({job.worker})"
+    if job.lease_expires_at is not None and job.lease_expires_at <= job.now:
+        rescue = "the leader rescues it" if job.leads else "nobody leads: start a worker, which rescues it"
+        return f"{holder} has not renewed its lease since {_moment(job.lease_expires_at)}: {rescue}"
+    if job.cancel_requested_at is not None:
+        return f"its cancel was requested at {_moment(job.cancel_requested_at)}: {holder} is to stop it"
+    if job.state is JobState.CLAIMED:
+        return f"{holder} has claimed it and begins it as soon as a slot is free"
+    return None
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,87 @@
+"""Statements that show jobs to people: lists, one job with its timeline, why it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.model.job import AttemptRecord, JobRecord, JobState, JobSummary
+from holdfast.model.selection import JobFilter
+from holdfast.model.standing import Standing
+from holdfast.store.sqlfile import blocks
+from holdfast.store.statement import Row, Statement, column, first_value
+
+_SQL = blocks("overview")
+
+# Where job_record has JSON text among its columns.
+ARGS, META, RESULT, TIMELINE = 9, 10, 26, 27
+
+
+def plan_freely(timeout: str) -> Statement[list[str]]:
+    """Plan this transaction's listings for their filters, and end them after *timeout* (``10s``)."""
+    return Statement("plan_freely", _SQL["plan_freely"], (timeout,), column)
+
+
+def list_jobs(chosen: JobFilter, *, before: int | None, limit: int) -> Statement[list[JobSummary]]:
+    """Find jobs with ids below *before*, newest first; after `plan_freely`."""
+    return Statement("list_jobs", _SQL["list_jobs"], (*_parameters(chosen), before, limit), _summaries)
+
+
+def tally_jobs(chosen: JobFilter) -> Statement[int]:
+    """Count the jobs that `list_jobs` would find; after `plan_freely`."""
+    return Statement("tally_jobs", _SQL["tally_jobs"], _parameters(chosen), first_value)
+
+
+def _parameters(chosen: JobFilter) -> tuple[Any, ...]:
+    return (
+        [state.value for state in chosen.live_states],
+        [state.value for state in chosen.final_states],
+        chosen.kind,
+        chosen.queue,
+        list(chosen.tags) or None,
+        chosen.since,
+        chosen.until,
+        chosen.ended_since,
+        chosen.ended_until,
+        chosen.worker_id,
+        chosen.text,
+    )
+
+
+def _summaries(rows: Sequence[Row]) -> list[JobSummary]:
+    return [JobSummary(*_with_state(row)) for row in rows]
+
+
+def _with_state(row: Row) -> list[Any]:
+    values = list(row)
+    values[3] = JobState(values[3])
+    return values
+
+
+def job_record(job_id: int) -> Statement[JobRecord | None]:
+    """Show one job with its timeline; None where there is no such job."""
+    return Statement("job_record", _SQL["job_record"], (job_id,), _record)
+
+
+def _record(rows: Sequence[Row]) -> JobRecord | None:
+    if not rows:
+        return None
+    values = _with_state(rows[0])
+    for place in (ARGS, META, RESULT):
+        values[place] = None if values[place] is None else msgspec.json.decode(values[place])
+    values[TIMELINE] = msgspec.json.decode(values[TIMELINE], type=tuple[AttemptRecord, ...])
+    return JobRecord(*values)
+
+
+def job_standing(job_id: int, most_ahead: int) -> Statement[Standing | None]:
+    """Look what decides when a live job runs next; None where it does not live."""
+    return Statement("job_standing", _SQL["job_standing"], (job_id, most_ahead), _standing)
+
+
+def _standing(rows: Sequence[Row]) -> Standing | None:
+    if not rows:
+        return None
+    found = dict(zip(Standing.__match_args__ or Standing.__slots__, rows[0], strict=True))
+    return Standing(**found | {"state": JobState(found["state"])})

@@ -1,0 +1,117 @@
+-- What operators do to jobs.  Each act is written to audit_log by the statement that does it.
+
+-- name: cancel_jobs
+-- Cancels jobs by id.  A job that nobody holds ends at once; one that is held is asked to stop and its worker told.
+-- Locks live_jobs rows in id order.  A job without a row in the answer has ended or never was.
+with target as materialized (
+    select l.* from holdfast.live_jobs l where l.job_id = any ($1::bigint[]) order by l.job_id for update
+), gone as (
+    delete from holdfast.live_jobs l using target t where l.job_id = any (array[t.job_id]) and t.worker_id is null
+), ended as (
+    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at)
+    select t.job_id, t.queue, t.kind, 'cancelled', coalesce($3::text, 'cancelled by ' || $2::text), t.attempt, t.failures,
+           holdfast.now()
+    from target t where t.worker_id is null
+), asked as (
+    update holdfast.live_jobs l set cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
+    from target t where l.job_id = any (array[t.job_id]) and t.worker_id is not null
+), told as (
+    select pg_notify('holdfast', 'cancel:' || w.worker_id)
+    from (select distinct t.worker_id from target t where t.worker_id is not null) w
+), audited as (
+    insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
+    select holdfast.now(), $2::text, 'job.cancel', 'job ' || t.job_id, $3::text, jsonb_build_object(
+        'before', jsonb_build_object('state', t.state, 'attempt', t.attempt, 'failures', t.failures, 'worker_id', t.worker_id),
+        'after', jsonb_build_object('state', case when t.worker_id is null then 'cancelled' else t.state end,
+                                    'cancel_requested', t.worker_id is not null))
+    from target t order by t.job_id
+)
+select t.job_id, t.worker_id is null from target t, (select count(*) from told) n order by t.job_id;
+
+-- name: discard_jobs
+-- Ends jobs by id as failed that nobody holds.
+-- Locks live_jobs rows in id order.  A job without a row in the answer is held, has ended or never was.
+with target as materialized (
+    select l.* from holdfast.live_jobs l
+    where l.job_id = any ($1::bigint[]) and l.worker_id is null
+    order by l.job_id for update
+), gone as (
+    delete from holdfast.live_jobs l using target t where l.job_id = any (array[t.job_id])
+), ended as (
+    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at)
+    select t.job_id, t.queue, t.kind, 'failed', 'discarded by ' || $2::text || coalesce(': ' || $3::text, ''), t.attempt,
+           t.failures, holdfast.now()
+    from target t
+), audited as (
+    insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
+    select holdfast.now(), $2::text, 'job.discard', 'job ' || t.job_id, $3::text, jsonb_build_object(
+        'before', jsonb_build_object('state', t.state, 'attempt', t.attempt, 'failures', t.failures),
+        'after', jsonb_build_object('state', 'failed'))
+    from target t order by t.job_id
+)
+select t.job_id from target t order by t.job_id;
+
+-- name: retry_jobs
+-- Takes up failed and cancelled jobs again, with all their attempts to spend, and makes scheduled ones available now.
+-- How a job had ended becomes a row of its attempts.  Answers for each job null, or the live job that holds its unique
+-- key: then it stays as it is.  Locks finished_jobs, then live_jobs rows, in id order.
+-- A job without a row in the answer is in another state or never was.
+with ended as materialized (
+    select f.* from holdfast.finished_jobs f
+    where f.job_id = any ($1::bigint[]) and f.outcome in ('failed', 'cancelled')
+    order by f.job_id for update
+), due_later as materialized (
+    select l.job_id, l.queue, l.attempt, l.failures, l.run_at from holdfast.live_jobs l
+    where l.job_id = any ($1::bigint[]) and l.state = 'scheduled'
+    order by l.job_id for update
+), lived as (
+    insert into holdfast.live_jobs (job_id, queue, kind, priority, state, attempt, run_at, unique_key, concurrency_key,
+                                    revision)
+    select e.job_id, j.queue, j.kind, j.priority, 'available', e.attempt, holdfast.now(), j.unique_key,
+           j.concurrency_key, j.revision
+    from ended e join holdfast.jobs j on j.id = any (array[e.job_id])
+    order by j.unique_key, e.job_id
+    on conflict do nothing
+    returning job_id, queue
+), gone as (
+    delete from holdfast.finished_jobs f using lived v
+    where f.job_id = any (array[v.job_id]) and f.outcome in ('failed', 'cancelled')
+), noted as (
+    insert into holdfast.attempts (job_id, attempt, outcome, reason, error, worker_id, claimed_at, started_at, ended_at)
+    select e.job_id, e.attempt, e.outcome, e.reason, e.error, e.worker_id, e.claimed_at, e.started_at, e.finished_at
+    from ended e where e.job_id in (select v.job_id from lived v)
+), hurried as (
+    update holdfast.live_jobs l set state = 'available', run_at = holdfast.now()
+    from due_later s where l.job_id = any (array[s.job_id])
+), audited as (
+    insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
+    select holdfast.now(), $2::text, 'job.retry', 'job ' || c.job_id, $3::text,
+           jsonb_build_object('before', c.before, 'after', jsonb_build_object('state', 'available'))
+    from (
+        select e.job_id, jsonb_build_object('state', e.outcome, 'attempt', e.attempt, 'failures', e.failures,
+                                            'reason', e.reason) as before
+        from ended e where e.job_id in (select v.job_id from lived v)
+        union all
+        select s.job_id, jsonb_build_object('state', 'scheduled', 'attempt', s.attempt, 'failures', s.failures,
+                                            'run_at', s.run_at)
+        from due_later s
+    ) c order by c.job_id
+), woken as (
+    select holdfast.wake(array_agg(distinct c.queue))
+    from (select v.queue from lived v union all select s.queue from due_later s) c
+    having count(*) > 0
+)
+select c.job_id, c.holder from (
+    select v.job_id, null::bigint as holder from lived v
+    union all
+    select s.job_id, null from due_later s
+    union all
+    select e.job_id, coalesce(
+        (select l.job_id from holdfast.live_jobs l where l.unique_key = j.unique_key),
+        (select v.job_id from lived v join holdfast.jobs o on o.id = any (array[v.job_id])
+         where o.unique_key = j.unique_key),
+        0)
+    from ended e join holdfast.jobs j on j.id = any (array[e.job_id])
+    where e.job_id not in (select v.job_id from lived v)
+) c, (select count(*) from woken) n
+order by c.job_id;
