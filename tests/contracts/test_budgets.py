@@ -25,6 +25,7 @@ DOORS = {
     "holdfast/worker/journal.py::JournalHandler.emit": "logging's rule: a bad log call hurts nobody",
     "holdfast/worker/perform.py::Performer.perform": "the door around a handler: what it raises is decided",
     "holdfast/worker/transaction.py::LoopTransaction._complete": "rolls back and raises the same error again",
+    "holdfast/worker/reporter.py::Reporter._fly": "keeps the decisions and raises the same error again",
     "holdfast/worker/threads.py::_result": "the door around a handler in a thread: told as a value",
 }
 

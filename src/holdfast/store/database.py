@@ -17,6 +17,16 @@ from holdfast.store.statement import Statement
 
 T = TypeVar("T")
 
+# What asyncpg lets through when a server, a network or a statement fails.
+DRIVER_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    EOFError,
+    TimeoutError,
+)
+
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 
@@ -79,7 +89,7 @@ async def own_errors(schema: str) -> AsyncIterator[None]:
     """Raise Holdfast's errors for what a driver raises inside."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, EOFError, TimeoutError) as error:
+    except DRIVER_ERRORS as error:
         meaning = failures.translated(error, schema)
         if meaning is None:
             raise
@@ -112,13 +122,16 @@ class Database:
             if self._pool is not None:
                 return
             async with own_errors(self.schema):
-                self._pool = await asyncpg.create_pool(
+                # No floor: the pool would complain in its own words for as long as the database is away.
+                pool = await asyncpg.create_pool(
                     **self.config.connect_options(),
-                    min_size=1,
+                    min_size=0,
                     max_size=self.config.pool_size,
                     max_inactive_connection_lifetime=300,
                     reset=_no_reset,
                 )
+                async with pool.acquire():
+                    self._pool = pool
 
     async def close(self) -> None:
         """Close the pool, waiting at most 5 s for statements in flight."""
@@ -147,6 +160,10 @@ class Database:
         try:
             # The proxy that the pool lends has every method of a connection.
             yield cast(Connection, lent)
+        except asyncio.CancelledError:
+            # Cut off between the messages of a statement, it would keep its locks until it is used again.
+            lent.terminate()
+            raise
         finally:
             await self._pool.release(lent) if self._pool is not None else lent.terminate()
 
@@ -167,7 +184,7 @@ class Database:
                 yield connection
             except BaseException:
                 # The connection may be what broke; the caller's error says more than a failed rollback.
-                with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                with suppress(*DRIVER_ERRORS):
                     await transaction.rollback()
                 raise
             async with own_errors(self.schema):

@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-import asyncpg
-
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
-from holdfast.store.database import Connection, Database, own_errors
+from holdfast.store.database import DRIVER_ERRORS, Connection, Database, own_errors
 
 KEEPALIVE = 15.0
 PATIENCE = 5.0
@@ -68,7 +66,7 @@ class Notifications(Service):
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.remove_termination_listener(self._terminated)
-            with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+            with suppress(*DRIVER_ERRORS):
                 await connection.close(timeout=1)
 
     def _terminated(self, _connection: object) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.errors import DatabaseRefused, DatabaseUnavailable, InputInvalid
+from holdfast.errors import HoldfastError, InputInvalid
 from holdfast.model.outcome import Fail, PutBack, Transition
 from holdfast.rules.outcome import storable
 from holdfast.runtime.events import Events
@@ -77,6 +77,10 @@ class Reporter:
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
+        if not flight.cancelled() and (error := flight.exception()) is not None:
+            self._events.emit("report.failed", error=error, attempts=self.pending, retry_in=LONGEST_PAUSE)
+            flight.get_loop().call_later(LONGEST_PAUSE, self._take_off)
+            return
         self._take_off()
 
     async def _fly(self) -> None:
@@ -87,17 +91,28 @@ class Reporter:
             written = self.before_flush(fences)
             if written is not None:
                 await written
-        if ended:
-            await self._write(attempts.finish_jobs, ended)
-        if returned:
-            await self._write(attempts.put_back_jobs, returned)
+        try:
+            if ended:
+                await self._write(attempts.finish_jobs, ended)
+            if returned:
+                await self._write(attempts.put_back_jobs, returned)
+        except BaseException:
+            # A decision must not be lost to a surprise: written twice it is refused, written never it hangs.
+            self._ended[:0], self._returned[:0] = ended, returned
+            raise
 
     async def _write(self, make: Callable[[Sequence[One]], Statement[list[int]]], batch: list[One]) -> None:
-        pause = 0.05
+        pause, refusals = 0.05, 0
         while True:
             try:
                 accepted = await self._database.run(make(batch))
-            except (DatabaseUnavailable, DatabaseRefused) as error:
+            except InputInvalid as error:
+                refusals += 1
+                # Said once it may be about a partition that was made in this very moment.
+                if refusals > 1:
+                    await self._write_singly(make, batch, error)
+                    return
+            except HoldfastError as error:
                 self._events.emit("report.delayed", error=error, attempts=len(batch), retry_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
@@ -105,9 +120,6 @@ class Reporter:
                 batch = [one for one in batch if one.fence in self._held.fences]
                 if not batch:
                     return
-            except InputInvalid as error:
-                await self._write_singly(make, batch, error)
-                return
             else:
                 self._settle(batch, set(accepted))
                 return
