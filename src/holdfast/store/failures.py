@@ -16,6 +16,8 @@ DUPLICATE = "HF001"
 MISSING = frozenset({"42883", "42P01", "3F000", "42703"})
 # Too many connections, shutdown, crash, start-up, and every connection exception (class 08).
 UNAVAILABLE = frozenset({"53300", "57P01", "57P02", "57P03", "57P05"})
+# A check constraint has a name; without one it is the bound of a partition: another was attached as we wrote.
+CHECK = "23514"
 # A feature, state or right that is missing, a transaction given up to another (deadlock, serialisation),
 # a limit, a lock or time-out set by the operator, a full or broken disk: nothing was changed.
 REFUSED = ("0A", "25", "28", "3D", "40", "42", "53", "54", "55", "57", "58", "XX")
@@ -33,6 +35,8 @@ def translated(error: BaseException, schema: str) -> HoldfastError | None:
         return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")
     if sqlstate in MISSING:
         return SchemaMissing(schema)
+    if sqlstate == CHECK and _constraint(error) is None:
+        return DatabaseRefused(f"a partition was attached meanwhile, try again: {text}")
     if sqlstate.startswith(("22", "23")):
         return InputInvalid(f"PostgreSQL refused a value: {text}")
     if sqlstate.startswith(REFUSED):
@@ -54,6 +58,11 @@ def _without_sqlstate(error: BaseException, text: str) -> HoldfastError | None:
     if type(error).__name__ == "DataError":
         return InputInvalid(f"a value cannot be sent to PostgreSQL: {text}")
     return None
+
+
+def _constraint(error: BaseException) -> str | None:
+    # psycopg keeps the fields in .diag, asyncpg on the error itself.
+    return getattr(getattr(error, "diag", error), "constraint_name", None)
 
 
 def _duplicate(error: BaseException) -> DuplicateJob:
