@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from holdfast.errors import OptionInvalid, PayloadTooLarge
 from holdfast.model.job import NewJob, UniquePolicy
 from holdfast.rules.backoff import Backoff
 
+LARGEST_ID = 2**63 - 1
 LONGEST_SECONDS = 10 * 365 * 24 * 3600.0
 MAX_META_BYTES = 64 * 1024
 MAX_TAGS = 50
@@ -49,6 +50,8 @@ NOTHING = Options()
 
 def resolved(request: JobRequest, options: Options = NOTHING) -> NewJob:
     """Return the row for *request* under *options*; raises `OptionInvalid` naming what is wrong."""
+    if not isinstance(request, JobRequest):
+        raise OptionInvalid("request", request, "give what the handler's .job(...) returns")
     policy = request.policy
     if options is NOTHING:
         return _plain(request, policy)
@@ -57,7 +60,7 @@ def resolved(request: JobRequest, options: Options = NOTHING) -> NewJob:
     return NewJob(
         kind=request.kind,
         args=request.args,
-        queue=checked_text("queue", options.queue or policy.queue, most=100),
+        queue=checked_text("queue", policy.queue if options.queue is None else options.queue, most=100),
         priority=_integer("priority", options.priority, policy.priority, least=0, most=9),
         max_attempts=_integer(
             "max_attempts", options.max_attempts, policy.max_attempts, least=1, most=10_000
@@ -67,13 +70,13 @@ def resolved(request: JobRequest, options: Options = NOTHING) -> NewJob:
         ),
         run_at=_aware("run_at", options.run_at),
         delay=None if options.delay is None else seconds_from("delay", options.delay),
-        retry=None if options.retry is None else msgspec.json.encode(options.retry.to_json()).decode(),
+        retry=_retry(options.retry),
         unique_key=_optional("unique_key", options.unique_key),
         unique_policy=_unique_policy(options.unique_policy),
         concurrency_key=_optional("concurrency_key", options.concurrency_key),
         tags=_tags(options.tags),
         meta=_meta(options.meta),
-        parent_id=options.parent_id,
+        parent_id=None if options.parent_id is None else _integer("parent_id", options.parent_id),
         trace=_optional("trace", options.trace),
     )
 
@@ -120,7 +123,9 @@ def _optional(option: str, value: str | None) -> str | None:
     return None if value is None else checked_text(option, value)
 
 
-def _integer(option: str, given: int | None, default: int, *, least: int, most: int) -> int:
+def _integer(
+    option: str, given: int | None, default: int = 0, *, least: int = 1, most: int = LARGEST_ID
+) -> int:
     value = default if given is None else given
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise OptionInvalid(option, value, f"give a whole number from {least} to {most}")
@@ -132,7 +137,18 @@ def _aware(option: str, value: datetime | None) -> datetime | None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise OptionInvalid(option, value, "give a datetime with a time zone, such as datetime.now(UTC)")
-    return value
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise OptionInvalid(option, value, "it lies outside the years 1 to 9999 in UTC") from None
+
+
+def _retry(policy: Backoff | None) -> str | None:
+    if policy is None:
+        return None
+    if not isinstance(policy, Backoff):
+        raise OptionInvalid("retry", policy, "give Exponential, Linear or Constant")
+    return msgspec.json.encode(policy.to_json()).decode()
 
 
 def _unique_policy(value: str) -> UniquePolicy:
@@ -143,7 +159,7 @@ def _unique_policy(value: str) -> UniquePolicy:
 
 
 def _tags(tags: Sequence[str]) -> list[str]:
-    if isinstance(tags, str) or len(tags) > MAX_TAGS:
+    if isinstance(tags, (str, bytes)) or not isinstance(tags, (Sequence, Set)) or len(tags) > MAX_TAGS:
         raise OptionInvalid("tags", tags, f"give a list of at most {MAX_TAGS} strings")
     return [checked_text("tags", tag, most=100) for tag in tags]
 

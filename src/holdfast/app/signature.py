@@ -7,7 +7,8 @@ they are; pydantic models are, where pydantic is installed.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any, get_type_hints
 
 import msgspec
@@ -16,6 +17,9 @@ from holdfast.errors import ArgumentsInvalid, InputInvalid, PayloadTooLarge
 
 MAX_ARGS_BYTES = 1024 * 1024
 NUL = "\\u0000"
+# Far from the depth at which Python or PostgreSQL give up, wherever the JSON is read again.
+MAX_DEPTH = 200
+TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 
 
 class Signature:
@@ -57,9 +61,9 @@ class Signature:
         except TypeError as error:
             raise ArgumentsInvalid(self.kind, str(error)) from None
         text = json_text(bound.arguments, lambda problem: ArgumentsInvalid(self.kind, problem))
-        self.decode(text)
         if len(text) > MAX_ARGS_BYTES // 4 and (size := len(text.encode())) > MAX_ARGS_BYTES:
             raise PayloadTooLarge(f"arguments of {self.kind!r}", size=size, limit=MAX_ARGS_BYTES)
+        self.decode(text)
         return text
 
     def decode(self, text: str) -> dict[str, Any]:
@@ -85,14 +89,45 @@ def json_text(value: Any, refuse: Callable[[str], Exception]) -> str:
     """Return *value* as JSON text that PostgreSQL can keep; raises what *refuse* makes of the problem."""
     try:
         text = msgspec.json.encode(value, enc_hook=_to_builtins).decode()
-    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
+        flaw = _flaw(value, text)
+    except RecursionError:
+        raise refuse(TOO_DEEP) from None
+    except UnicodeError:
+        raise refuse("it holds half of a surrogate pair: it is no valid Unicode") from None
+    except (TypeError, ValueError, OverflowError) as error:
         raise refuse(str(error)) from None
+    if flaw is not None:
+        raise refuse(flaw)
+    return text
+
+
+def _flaw(value: Any, text: str) -> str | None:
+    """Return what is wrong with *text*, which is *value* as JSON: what PostgreSQL or a reader would refuse.
+
+    The text says cheaply whether *value* has to be walked at all.
+    """
     if NUL in text and NUL in text.replace("\\\\", ""):
-        problem = (
+        return (
             "it holds a NUL character, which PostgreSQL cannot store: remove it or encode the data as base64"
         )
-        raise refuse(problem)
-    return text
+    if "null" in text or text.count("[") + text.count("{") > MAX_DEPTH:
+        return _walked(msgspec.to_builtins(value, enc_hook=_to_builtins))
+    return None
+
+
+def _walked(data: Any) -> str | None:
+    todo = [(data, 0)]
+    while todo:
+        part, depth = todo.pop()
+        if depth > MAX_DEPTH:
+            return TOO_DEEP
+        if isinstance(part, float) and not math.isfinite(part):
+            # msgspec writes null for it, without a word.
+            return f"it holds the number {part}, which JSON does not know: send None or a string"
+        inner = part.values() if isinstance(part, dict) else part
+        if isinstance(inner, Iterable) and not isinstance(inner, str):
+            todo.extend((item, depth + 1) for item in inner)
+    return None
 
 
 def _hints(kind: str, function: Callable[..., Any]) -> dict[str, Any]:
