@@ -14,12 +14,6 @@ from holdfast.testing import Probe, ThrowawayDatabase
 
 
 @pytest.fixture
-def operator(db: ThrowawayDatabase) -> Operator:
-    """Acts on the test's schema as alice."""
-    return Operator(db.database, "alice")
-
-
-@pytest.fixture
 def app() -> holdfast.App:
     """Knows a kind that answers, one that fails and one that never ends by itself."""
     app = holdfast.App()

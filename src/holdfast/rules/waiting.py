@@ -55,10 +55,8 @@ def _unserved(job: Standing) -> str | None:
     if job.workers == 0:
         return f"no online worker works on queue {job.queue!r}: start one with --queues {job.queue}"
     if job.knowing == 0:
-        return (
-            f"none of the {_count(job.workers, 'online worker')} of queue {job.queue!r} "
-            f"knows kind {job.kind!r}: deploy its handler to them"
-        )
+        online = f"{_count(job.workers, 'worker')} online in queue {job.queue!r}"
+        return f"of {online} none knows kind {job.kind!r}: deploy its handler"
     return None
 
 
@@ -66,7 +64,7 @@ def _queued(job: Standing) -> str:
     more = "or more " if job.ahead >= MOST_COUNTED else ""
     ahead = f"{job.ahead} {more}available jobs go first" if job.ahead != 1 else "1 available job goes first"
     if job.busy >= job.slots:
-        return f"all {_count(job.slots, 'slot')} of {_count(job.knowing, 'worker')} are busy, and {ahead}"
+        return f"all slots ({job.slots}) of {_count(job.knowing, 'worker')} are busy, and {ahead}"
     if job.ahead:
         return ahead
     return "it is about to be claimed"
