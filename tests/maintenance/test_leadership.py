@@ -1,0 +1,120 @@
+"""One leader at a time, and never for long none."""
+
+import asyncio
+import time
+from typing import Any
+
+import holdfast
+from holdfast.maintenance.leadership import Leadership
+from holdfast.runtime.events import Events
+from holdfast.runtime.service import Service
+from holdfast.store import leader
+from holdfast.store.database import Database
+from holdfast.testing import Probe, ThrowawayDatabase
+from tests.store.scene import Scene
+
+TTL = 1.0
+
+
+def candidate(db: ThrowawayDatabase, probe: Probe, worker_id: int | None = None) -> Leadership:
+    """Somebody who stands for leader."""
+    return Leadership(db.database, TTL, lambda: worker_id, Events(probe))
+
+
+async def leads(probe: Probe, times: int = 1) -> int:
+    """Wait until somebody has begun to lead for the n-th time; answers the term."""
+    found = await probe.wait_for("leader.changed", lambda fields: fields["leads"], times=times)
+    return int(found["term"])
+
+
+async def test_the_row_says_who_leads(db: ThrowawayDatabase, probe: Probe) -> None:
+    """Holder, worker and term of the leader can be read by everybody."""
+    one = candidate(db, probe, worker_id=42)
+    await one.turn()
+    assert await db.fetch("select holder, worker_id, term from holdfast.leader") == [(one.holder, 42, 1)]
+
+
+async def test_only_one_of_two_leads(db: ThrowawayDatabase, probe: Probe) -> None:
+    """Whoever comes second is told no, and the leader keeps its term by renewing."""
+    first, second = candidate(db, probe), candidate(db, probe)
+    for _ in range(3):
+        await first.turn()
+        await second.turn()
+    assert (first.term, second.term) == (1, None)
+
+
+async def test_two_leaderships_of_one_process_have_names_of_their_own(
+    db: ThrowawayDatabase, probe: Probe
+) -> None:
+    """Names that are equal would make two leaders of one term."""
+    assert candidate(db, probe).holder != candidate(db, probe).holder
+
+
+async def test_a_leader_that_stops_renewing_is_followed_in_a_new_term(
+    db: ThrowawayDatabase, probe: Probe
+) -> None:
+    """A dead leader's duty runs out, and another has it within one and a half ttls."""
+    first, second = candidate(db, probe), candidate(db, probe)
+    await first.start()
+    assert await leads(probe) == 1
+    await second.start()
+    try:
+        # As a killed process does it: no word to the database.
+        await Service.stop(first)
+        died = time.monotonic()
+        assert await leads(probe, times=2) == 2
+        assert time.monotonic() - died < 1.5 * TTL + 1.0
+        assert second.term == 2
+    finally:
+        await second.stop()
+
+
+async def test_a_leader_that_resigns_is_followed_at_once(maintain: Any, probe: Probe) -> None:
+    """The successor is told, so it does not wait for the duty to run out."""
+    first = await maintain(leader_ttl=600)
+    await leads(probe)
+    await maintain(leader_ttl=600)
+    await probe.wait_for("listen.connected", times=2)
+    await first.stop()
+    async with asyncio.timeout(5):
+        assert await leads(probe, times=2) == 2
+
+
+async def test_a_leader_without_a_database_does_not_believe_in_itself(
+    db: ThrowawayDatabase, probe: Probe
+) -> None:
+    """Where the renewal fails nobody knows whether we lead, so we do not; stopping goes well all the same."""
+    database = Database(db.config)
+    await database.open()
+    one = Leadership(database, TTL, lambda: None, Events(probe))
+    await one.start()
+    await leads(probe)
+    await database.close()
+    one.wake()
+    await probe.wait_for("service.failed")
+    assert one.term is None
+    await one.stop()
+
+
+async def test_a_resignation_that_fails_is_told_and_the_stop_goes_on(
+    db: ThrowawayDatabase, probe: Probe
+) -> None:
+    """Resigning is a courtesy that must not stand in the way of a stop."""
+    database = Database(db.config)
+    await database.open()
+    one = Leadership(database, TTL, lambda: None, Events(probe))
+    await one.turn()
+    await database.close()
+    await one.stop()
+    (told,) = probe.seen("leader.not_resigned")
+    assert isinstance(told["error"], holdfast.DatabaseUnavailable)
+
+
+async def test_a_leader_that_was_followed_cannot_resign_for_its_follower(scene: Scene) -> None:
+    """A resignation names its term: a late one changes nothing."""
+    first = await scene.run(leader.lead("first", None, 600.0))
+    assert first is not None
+    await scene.db.fetch("update holdfast.leader set expires_at = '-infinity'")
+    second = await scene.run(leader.lead("second", None, 600.0))
+    assert not await scene.run(leader.resign("first", first))
+    assert await scene.db.value("select term from holdfast.leader where expires_at > now()") == second

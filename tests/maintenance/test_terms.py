@@ -1,0 +1,120 @@
+"""A leader whose term is over can change nothing, whatever it still believes."""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from holdfast.model.schedule import Schedule
+from holdfast.store import counts, leader, partitions, prune, schedules, workers
+from holdfast.store.counts import UnknownJobs
+from holdfast.store.partitions import Partition
+from holdfast.store.prune import Retention
+from holdfast.store.sqlfile import blocks
+from holdfast.store.statement import Statement
+from tests.store.scene import Scene
+
+Make = Callable[[int, Any], Statement[Any]]
+
+# Every statement that only a leader may run, made for a term and the world below.
+DUTIES: dict[str, Make] = {
+    "stage_jobs": lambda term, _: leader.stage_jobs(term, 10),
+    "declare_lost": lambda term, _: workers.declare_lost(term),
+    "rescue_jobs": lambda term, _: workers.rescue_jobs(term, 10),
+    "move_schedule": lambda term, world: schedules.move_schedule(
+        term, world["schedule"], world["now"] + timedelta(hours=1)
+    ),
+    "make_partition": lambda term, world: partitions.make_partition(
+        term, Partition("job_logs", world["now"].date())
+    ),
+    "drop_partition": lambda term, _: partitions.drop_partition(term, "finished_completed_20200101"),
+    "prune_jobs": lambda term, world: prune.prune_jobs(
+        term, Retention(("completed",), None, world["now"]), limit=10
+    ),
+    "prune_logs": lambda term, _: prune.prune_logs(term, 86_400.0, 10),
+    "prune_workers": lambda term, _: prune.prune_workers(term, 86_400.0),
+    "count_jobs": lambda term, _: counts.count_jobs(term, 3600.0),
+    "fail_unknown": lambda term, _: counts.fail_unknown(
+        term, UnknownJobs("default", "mystery"), grace=3600.0, limit=10
+    ),
+}
+
+
+async def world(scene: Scene) -> dict[str, Any]:
+    """A world in which every duty has something to do."""
+    db = scene.db
+    now = await scene.run(schedules.read_clock())
+    old = now - timedelta(days=90)
+    await scene.enqueue(delay=3600.0)
+    await db.fetch("update holdfast.live_jobs set run_at = holdfast.now() where state = 'scheduled'")
+    await scene.enqueue(kind="mystery")
+    await db.fetch("update holdfast.live_jobs set run_at = $1 where kind = 'mystery'", old)
+    attendant = await scene.worker()
+    await db.fetch("update holdfast.workers set started_at = $2 where id = $1", attendant, old)
+    for state in ("lost", "online"):
+        job = await scene.one(dead := await scene.worker())
+        await db.fetch(
+            "update holdfast.workers set state = $2, ttl = '0', expires_at = '-infinity' where id = $1",
+            dead,
+            state,
+        )
+    ended = await scene.worker()
+    await db.fetch("update holdfast.workers set state = 'offline', ended_at = $2 where id = $1", ended, old)
+    await scene.complete(await scene.one(attendant))
+    await db.fetch("update holdfast.finished_jobs set finished_at = $1", old)
+    await db.fetch("insert into holdfast.job_logs values ($1, 1, 0, $2, 'info', 'old')", job.id, old)
+    await db.fetch("select holdfast.make_partition('finished_completed', '2020-01-01')")
+    await scene.run(schedules.put_schedule(Schedule(name="s", kind="k", cron="* * * * *"), now))
+    (schedule,) = await scene.run(schedules.list_schedules())
+    return {"now": now, "schedule": schedule}
+
+
+async def everything(scene: Scene) -> tuple[dict[str, list[str]], list[tuple[Any, ...]]]:
+    """All rows and all tables."""
+    tables = "select relname from pg_class where relnamespace = to_regnamespace($1) order by 1"
+    return await scene.dump(), await scene.db.fetch(tables, scene.db.schema)
+
+
+@pytest.mark.parametrize("name", DUTIES)
+async def test_a_stale_term_changes_nothing_and_a_current_one_does(scene: Scene, name: str) -> None:
+    """The statement of a former leader leaves all rows and tables as they were, a present one's does not."""
+    facts = await world(scene)
+    stale = await scene.lead()
+    await scene.db.fetch("update holdfast.leader set expires_at = '-infinity', holder = ''")
+    current = await scene.lead()
+    assert current == stale + 1
+    before = await everything(scene)
+    await scene.run(DUTIES[name](stale, facts))
+    assert await everything(scene) == before
+    await scene.run(DUTIES[name](current, facts))
+    assert await everything(scene) != before
+
+
+@pytest.mark.parametrize("name", DUTIES)
+async def test_a_term_that_has_run_out_changes_nothing(scene: Scene, name: str) -> None:
+    """A leader that nobody has followed yet, and that did not renew, is no leader either."""
+    facts = await world(scene)
+    term = await scene.lead()
+    await scene.db.fetch("update holdfast.leader set expires_at = holdfast.now()")
+    before = await everything(scene)
+    await scene.run(DUTIES[name](term, facts))
+    assert await everything(scene) == before
+
+
+def test_every_statement_of_a_leader_is_listed() -> None:
+    """A new duty cannot be forgotten here: whatever claims to be only for the leader is in the table."""
+    nouns = [
+        entry.name.removesuffix(".sql")
+        for entry in resources.files("holdfast.store").joinpath("sql").iterdir()
+        if entry.name.endswith(".sql")
+    ]
+    fenced = {
+        name
+        for noun in nouns
+        for name, text in blocks(noun).items()
+        if re.search(r"d\.term = \$1|Only for the leader", text)
+    }
+    assert fenced == DUTIES.keys()

@@ -1,0 +1,57 @@
+"""The pool under statements that are cut off."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.store.sqlfile import rendered
+from tests.store.scene import Scene
+
+LOCK = "set lock_timeout = '10s'; begin; lock table holdfast.queues; rollback"
+
+
+async def cancel_at_answer(task: asyncio.Task[Any], number: int) -> None:
+    """Cancel *task* when the n-th answer it waits for has come and it does not know yet."""
+    met: list[object] = []
+    while not task.done():
+        waiter = getattr(task, "_fut_waiter", None)
+        if waiter is not None and waiter.done() and waiter not in met:
+            met.append(waiter)
+            if len(met) == number:
+                task.cancel()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+async def test_a_statement_cut_off_between_its_messages_leaves_no_lock_behind(
+    scene: Scene, number: int
+) -> None:
+    """Whichever answer the cancellation comes with, nobody waits for what the statement had read."""
+    # A new statement on a warm connection: it is prepared, described and run.
+    task = asyncio.create_task(scene.db.fetch("select q.*, q from holdfast.queues q"))
+    await cancel_at_answer(task, number)
+    await asyncio.gather(task, return_exceptions=True)
+    session = await scene.session()
+    await session.execute(rendered(LOCK, scene.db.schema))
+    assert await scene.db.value("select 1") == 1
+
+
+async def test_a_transaction_cut_off_leaves_no_lock_behind(scene: Scene) -> None:
+    """What a task had locked when it was cancelled is free again, and the pool goes on."""
+    locked = asyncio.Event()
+
+    async def hold() -> None:
+        async with scene.db.database.transaction() as connection:
+            await connection.execute(rendered("lock table holdfast.queues", scene.db.schema))
+            locked.set()
+            await asyncio.Event().wait()
+
+    holding = asyncio.create_task(hold())
+    await locked.wait()
+    holding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await holding
+    session = await scene.session()
+    await session.execute(rendered(LOCK, scene.db.schema))
+    assert await scene.db.value("select 1") == 1
