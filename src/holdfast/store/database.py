@@ -37,9 +37,6 @@ PINNED_PLANS = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
 }
-# Custom plans are thrown away: none that was made under these settings is met by a later claim.
-FREE_PLANS = """set local plan_cache_mode = force_custom_plan; set local enable_seqscan = on;
-set local enable_bitmapscan = on"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,19 +165,14 @@ class Database:
             await self._pool.release(lent) if self._pool is not None else lent.terminate()
 
     @asynccontextmanager
-    async def transaction(self, *, pinned: bool = True) -> AsyncIterator[Connection]:
-        """Lend a connection inside a transaction that commits when the block ends well.
-
-        *pinned* is False for statements that are not ours: then the planner chooses freely.
-        """
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lend a connection inside a transaction that commits when the block ends well."""
         async with self.connection() as connection:
             # A claim under a limit counts what is committed once it has its lock, whatever the default is.
             transaction = connection.transaction(isolation="read_committed")
             async with own_errors(self.schema):
                 await transaction.start()
             try:
-                if not pinned and not self.config.pgbouncer:
-                    await connection.execute(FREE_PLANS)
                 yield connection
             except BaseException:
                 # The connection may be what broke; the caller's error says more than a failed rollback.

@@ -10,6 +10,9 @@ from holdfast.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
 from holdfast.store.database import Connection, Database, own_errors
 from holdfast.store.sqlfile import rendered
 
+# A migration, or the wait for somebody else's, may take its time: a day, in seconds.
+LONGEST = 86_400.0
+
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 
 
@@ -82,13 +85,19 @@ async def _apply(database: Database, step: Migration) -> bool:
         )
         if not await connection.fetchval(rendered(insert, database.schema), step.number, step.title):
             return False
-        await connection.execute(rendered(step.text, database.schema), timeout=None)
+        async with own_errors(database.schema):
+            await connection.execute(rendered(step.text, database.schema), timeout=LONGEST)
     return True
 
 
 async def _begin(connection: Connection, schema: str) -> None:
+    async with own_errors(schema):
+        await _take_turn(connection, schema)
+
+
+async def _take_turn(connection: Connection, schema: str) -> None:
     await connection.execute(
-        "select pg_advisory_xact_lock(hashtext('holdfast migrate'), hashtext($1))", schema
+        "select pg_advisory_xact_lock(hashtext('holdfast migrate'), hashtext($1))", schema, timeout=LONGEST
     )
     # A role without the right to create schemas may still own one that exists.
     if not await connection.fetchval("select 1 from pg_namespace where nspname = $1", schema):

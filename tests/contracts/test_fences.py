@@ -1,0 +1,251 @@
+"""The fence: whatever writes for an attempt names it, and a stale attempt changes nothing.
+
+`WRITES` lists every write path.  A block of SQL that compares the attempt of a live job and is not listed
+here fails the first test: list it, with a way to drive it.
+"""
+
+import re
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast.errors import LeaseLost
+from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop
+from holdfast.store import attempts, checkpoints, logs, workers
+from holdfast.store.attempts import Ended, Fence, Final, Returned
+from holdfast.store.logs import LogLine
+from holdfast.store.sqlfile import blocks, rendered
+from holdfast.store.statement import Statement
+from holdfast.worker.sessions import Sessions
+from holdfast.worker.transaction import End, LoopTransaction, SyncTransaction
+from tests.contracts.test_sql import BLOCKS, body
+from tests.store.scene import Scene, fence
+
+Write = Callable[[Scene, Fence], Awaitable[Any]]
+# Compares the attempt of a row in live_jobs with what the caller says: the mark of a write path.
+FENCED = re.compile(r"\bl\.attempt = ")
+# What a handler writes in its own transaction.
+INSERT = "insert into holdfast.queues (name) values ('mine')"
+
+
+def stated(make: Callable[[Fence], Statement[Any]]) -> Write:
+    """A write path that is one statement."""
+
+    async def write(scene: Scene, stale: Fence) -> Any:
+        return await scene.run(make(stale))
+
+    return write
+
+
+def finish(decision: Final) -> Write:
+    """End the job."""
+    return stated(lambda stale: attempts.finish_jobs([Ended(stale, decision, 0.1)]))
+
+
+def put_back(outcome: Outcome, delay: float, *, counts: bool) -> Write:
+    """End the attempt; the job goes on."""
+    decision = PutBack(outcome, delay, counts, "for a test", "with an error")
+    return stated(lambda stale: attempts.put_back_jobs([Returned(stale, decision)]))
+
+
+def line(stale: Fence) -> LogLine:
+    """A line that an attempt wrote."""
+    return LogLine(stale, 0, datetime.now(UTC), "info", "still here")
+
+
+async def loop_transaction(scene: Scene, stale: Fence) -> list[int]:
+    """An async handler's own transaction, with a write of its own."""
+    job: Any = SimpleNamespace(id=stale.job_id, attempt=stale.attempt, kind="greet", result=None)
+    running: Any = SimpleNamespace(began=time.monotonic(), end=lambda _committed: None)
+    async with AsyncExitStack() as stack:
+        sessions = Sessions(scene.db.config, 1)
+        stack.push_async_callback(sessions.close)
+
+        async def settle() -> None:
+            return None
+
+        try:
+            async with LoopTransaction(job, running, sessions, settle) as connection:
+                await scene.execute(
+                    connection, "insert into holdfast.queues (name) values ('mine') returning 1"
+                )
+        except LeaseLost:
+            return []
+    return [stale.job_id]
+
+
+async def sync_transaction(scene: Scene, stale: Fence) -> list[int]:
+    """A sync handler's own transaction, with a write of its own."""
+    job: Any = SimpleNamespace(id=stale.job_id, attempt=stale.attempt, kind="greet", result=None)
+    end = End(time.monotonic(), lambda: None, lambda _committed: None)
+    try:
+        with SyncTransaction(job, end, scene.db.config) as connection:
+            connection.execute(rendered(INSERT, scene.db.schema).encode())
+    except LeaseLost:
+        return []
+    return [stale.job_id]
+
+
+# Block of SQL, what the write is, how it is driven.
+WRITES: list[tuple[str, str, Write]] = [
+    ("finish_jobs", "complete", finish(Complete('{"done": true}'))),
+    ("finish_jobs", "fail", finish(Fail("trace", "it broke"))),
+    ("finish_jobs", "cancel", finish(Stop("no longer wanted"))),
+    ("finish_jobs", "async transaction", loop_transaction),
+    ("finish_jobs", "sync transaction", sync_transaction),
+    ("put_back_jobs", "retry at once", put_back(Outcome.RETRIED, 0, counts=True)),
+    ("put_back_jobs", "retry later", put_back(Outcome.RETRIED, 60, counts=True)),
+    ("put_back_jobs", "snooze", put_back(Outcome.SNOOZED, 60, counts=False)),
+    ("put_back_jobs", "release", put_back(Outcome.RELEASED, 0, counts=False)),
+    ("put_back_jobs", "suspend", put_back(Outcome.SUSPENDED, 0, counts=False)),
+    ("start_jobs", "start", stated(lambda stale: attempts.start_jobs([(stale, 2.0)]))),
+    ("report_progress", "progress", stated(lambda stale: attempts.report_progress(stale, 0.5, "half"))),
+    ("check_lease", "lock", stated(attempts.check_lease)),
+    ("append_logs", "log", stated(lambda stale: logs.append_logs([line(stale)]))),
+    (
+        "save_checkpoint",
+        "checkpoint",
+        stated(lambda stale: checkpoints.save_checkpoint(stale, 2, '{"n": 2}')),
+    ),
+    ("delete_checkpoint", "forget checkpoint", stated(checkpoints.delete_checkpoint)),
+]
+CHANGES_NOTHING = {"lock"}
+BEGINS = {"start"}
+
+
+async def older(scene: Scene) -> Fence:
+    """The job was retried and another attempt runs."""
+    first = fence(await scene.one())
+    await put_back(Outcome.RETRIED, 0, counts=True)(scene, first)
+    assert len(await scene.claim(await scene.worker())) == 1
+    return first
+
+
+async def younger(scene: Scene) -> Fence:
+    """An attempt that no claim has handed out yet."""
+    held = await scene.one()
+    return Fence(held.id, held.attempt + 1)
+
+
+async def released(scene: Scene) -> Fence:
+    """The attempt was given back and nobody has claimed the job since."""
+    first = fence(await scene.one())
+    await put_back(Outcome.RELEASED, 0, counts=False)(scene, first)
+    return first
+
+
+async def rescued(scene: Scene) -> Fence:
+    """The worker was declared lost and its job rescued."""
+    worker = await scene.worker()
+    first = fence(await scene.one(worker))
+    await scene.lose(worker)
+    await scene.run(workers.rescue_jobs(await scene.lead(), 10))
+    return first
+
+
+async def rescued_and_claimed(scene: Scene) -> Fence:
+    """The job was rescued and runs again elsewhere."""
+    stale = await rescued(scene)
+    assert len(await scene.claim(await scene.worker())) == 1
+    return stale
+
+
+async def finished(scene: Scene) -> Fence:
+    """The job has completed."""
+    job = await scene.one()
+    await scene.complete(job)
+    return fence(job)
+
+
+async def never_claimed(scene: Scene) -> Fence:
+    """The job waits for its first claim."""
+    (job_id,) = await scene.enqueue()
+    return Fence(job_id, 0)
+
+
+async def unknown(scene: Scene) -> Fence:
+    """There is no such job."""
+    await scene.enqueue()
+    return Fence(999_999, 1)
+
+
+STALE = [older, younger, released, rescued, rescued_and_claimed, finished, never_claimed, unknown]
+
+
+# Blocks that change live_jobs for nobody's attempt, and why they may.
+WITHOUT_FENCE = {
+    "claim_jobs": "makes the attempt",
+    "claim_limited": "makes the attempt",
+    "stage_jobs": "scheduled jobs, which nobody holds",
+    "rescue_jobs": "jobs of workers that are lost or gone",
+    "cancel_jobs": "ends what nobody holds; of the rest it only asks",
+    "discard_jobs": "jobs that nobody holds",
+    "retry_jobs": "jobs that nobody holds",
+    "fail_unknown": "available jobs, which nobody holds",
+}
+
+
+def test_every_write_path_is_listed() -> None:
+    """A block that names an attempt is driven below."""
+    fenced = {name for noun, name in BLOCKS if FENCED.search(body(blocks(noun)[name]))}
+    listed = {block for block, _, _ in WRITES}
+    assert fenced - listed == set(), f"list these write paths here: {sorted(fenced - listed)}"
+    assert listed - fenced == set(), f"these blocks have lost their fence: {sorted(listed - fenced)}"
+
+
+def test_every_write_to_a_held_job_is_fenced() -> None:
+    """What changes live_jobs names the attempt, or is listed with the reason why it need not."""
+    writing = re.compile(r"(?:update|delete from) holdfast\.live_jobs\b")
+    found = {name for noun, name in BLOCKS if writing.search(body(blocks(noun)[name]))}
+    loose = found - {block for block, _, _ in WRITES}
+    assert loose == WITHOUT_FENCE.keys(), (
+        f"fence these or say why not: {sorted(loose ^ WITHOUT_FENCE.keys())}"
+    )
+
+
+@pytest.mark.parametrize("situation", STALE, ids=lambda situation: str(situation.__name__))
+async def test_a_stale_attempt_changes_nothing(
+    scene: Scene, situation: Callable[[Scene], Awaitable[Fence]]
+) -> None:
+    """Every write is refused, and not one row of any table differs afterwards."""
+    stale = await situation(scene)
+    await scene.db.fetch(
+        "insert into holdfast.checkpoints (job_id, attempt, version, data, saved_at) "
+        "values ($1, 1, 1, '{}', holdfast.now())",
+        stale.job_id,
+    )
+    before = await scene.dump()
+    for block, what, write in WRITES:
+        assert not await write(scene, stale), f"{what} ({block}) was accepted"
+        assert await scene.dump() == before, f"{what} ({block}) changed something"
+
+
+@pytest.mark.parametrize(("block", "what", "write"), WRITES, ids=[what for _, what, _ in WRITES])
+async def test_the_attempt_that_holds_the_lease_may_write(
+    scene: Scene, block: str, what: str, write: Write
+) -> None:
+    """The same writes are accepted from the holder: what refuses the stale is the fence and nothing else."""
+    await scene.enqueue()
+    (job,) = await scene.claim(await scene.worker(), limit=1, free=0 if what in BEGINS else 1)
+    await scene.run(checkpoints.save_checkpoint(fence(job), 1, "{}"))
+    before = await scene.dump()
+    assert await write(scene, fence(job)), f"{what} ({block}) was refused"
+    assert (await scene.dump() == before) is (what in CHANGES_NOTHING)
+
+
+async def test_a_stale_attempt_in_a_batch_does_not_hold_up_the_others(scene: Scene) -> None:
+    """Of a mixed batch the held attempts are written and answered, the stale ones neither."""
+    worker = await scene.worker()
+    await scene.enqueue(4)
+    jobs = await scene.claim(worker)
+    await scene.complete(jobs[1])
+    stale = Fence(jobs[2].id, jobs[2].attempt + 1)
+    ended = [Ended(one, Complete(None)) for one in (fence(jobs[0]), fence(jobs[1]), stale, fence(jobs[3]))]
+    accepted = await scene.run(attempts.finish_jobs(ended))
+    assert sorted(accepted) == [jobs[0].id, jobs[3].id]
+    assert (await scene.states())[jobs[2].id] == "running"
