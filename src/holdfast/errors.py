@@ -77,7 +77,7 @@ class PayloadTooLarge(InputInvalid):
 
     def __init__(self, what: str, *, size: int, limit: int) -> None:
         super().__init__(
-            f"{what} has {size:,} bytes and may have {limit:,}: store the data elsewhere and pass a reference"
+            f"{what}: {size:,} bytes where {limit:,} are allowed; store it elsewhere and pass a reference"
         )
         self.what, self.size, self.limit = what, size, limit
 

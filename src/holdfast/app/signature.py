@@ -95,7 +95,9 @@ def json_text(value: Any, refuse: Callable[[str], Exception]) -> str:
     except UnicodeError:
         raise refuse("it holds half of a surrogate pair: it is no valid Unicode") from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise refuse(str(error)) from None
+        # Python's own advice for an integer of thousands of digits would weaken the whole process.
+        endless = "integer string conversion" in str(error)
+        raise refuse("it holds an endless integer: send it as a string" if endless else str(error)) from None
     if flaw is not None:
         raise refuse(flaw)
     return text
