@@ -8,7 +8,22 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.testing import ThrowawayDatabase
 from tests.worker import handlers
+
+PARTITIONS = """
+select holdfast.make_partition(parent, ((holdfast.now() at time zone 'UTC')::date + ahead))
+from unnest(array['finished_completed', 'finished_unhappy', 'job_logs']) as parent,
+     generate_series(0, 3) as ahead
+"""
+
+
+@pytest.fixture
+async def db(db: ThrowawayDatabase) -> ThrowawayDatabase:
+    """A database whose partitions are made: these tests read history while the leader would make them."""
+    await db.fetch(PARTITIONS)
+    return db
+
 
 EXECUTORS = ("loop", "thread", "process")
 
@@ -20,6 +35,33 @@ def executor(request: pytest.FixtureRequest) -> str:
 
 
 Single = Callable[..., holdfast.App]
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(client: holdfast.Client) -> Run:
+    """Enqueues kind "it" and waits for its result: ``await run(app, a=1)``."""
+
+    async def go(app: holdfast.App, **args: Any) -> Any:
+        handle = await client.enqueue(app.request("it", args))
+        return await client.wait(handle.id, timeout=30)
+
+    return go
+
+
+@pytest.fixture
+def cancel(db: ThrowawayDatabase) -> Run:
+    """Asks for the cancel of a running job: ``await cancel(job_id)``."""
+
+    async def ask(job_id: int) -> None:
+        told = await db.value(
+            "update holdfast.live_jobs set cancel_requested_at = holdfast.now() where job_id = $1 "
+            "returning pg_notify('holdfast', 'cancel:' || worker_id)::text",
+            job_id,
+        )
+        assert told is not None
+
+    return ask
 
 
 @pytest.fixture

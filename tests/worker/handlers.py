@@ -1,6 +1,7 @@
 """Handlers at the top level of a module, where a child process finds them; the tests run them everywhere."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -37,12 +38,67 @@ def fail(job: holdfast.Job) -> str:
     return f"after {job.failures}"
 
 
-def linger(seconds: float) -> str:
-    """Work for that long in small steps, as Python code does."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def hold(job: holdfast.Job, folder: str) -> str:
+    """Say that the first attempt has begun, wait for the word, try every wish; later attempts just return."""
+    if job.attempt > 1:
+        return "later"
+    (Path(folder) / "begun").write_text(str(os.getpid()))
+    while not (Path(folder) / "go").exists():
         time.sleep(0.01)
+    wishes: dict[str, Any] = {
+        "progress": lambda: job.progress(0.5),
+        "save": lambda: job.save_checkpoint([1]),
+        "delete": job.delete_checkpoint,
+        "transaction": job.transaction,
+        "check": job.check,
+    }
+    (Path(folder) / "came").write_text(" ".join(f"{name}:{_came_of(wish)}" for name, wish in wishes.items()))
+    return "first"
+
+
+def _came_of(wish: Any) -> str:
+    try:
+        wish()
+    except holdfast.HoldfastError as error:
+        return type(error).__name__
     return "done"
+
+
+async def hold_on_loop(job: holdfast.Job, folder: str) -> str:
+    """The same, on the loop: say also when it is stopped."""
+    if job.attempt > 1:
+        return "later"
+    (Path(folder) / "begun").write_text(str(os.getpid()))
+    try:
+        while not (Path(folder) / "go").exists():  # noqa: ASYNC110 - other executors have only files
+            await asyncio.sleep(0.01)
+    finally:
+        (Path(folder) / "came").write_text("over")
+    return "first"
+
+
+def answer_cancel(job: holdfast.Job, folder: str) -> Any:
+    """Look out for a cancel, as a handler in a thread has to."""
+    (Path(folder) / "begun").touch()
+    while not job.cancelled:
+        time.sleep(0.01)
+    return holdfast.Cancel("stopped in good order")
+
+
+async def be_stubborn(folder: str) -> str:
+    """Refuse to be cancelled until the word is given."""
+    (Path(folder) / "begun").touch()
+    while not (Path(folder) / "go").exists():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.01)
+    return "as I pleased"
+
+
+async def cancel_own_task() -> None:
+    """Cancel the task it runs in."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
 
 
 def poison() -> None:
@@ -98,11 +154,43 @@ def unspeakable() -> None:
     raise Unspeakable
 
 
+class Strange:
+    """Data that fails when it is written down."""
+
+    def model_dump(self, **_: Any) -> Any:
+        """Fail, as a pydantic model with a broken serializer does."""
+        msg = "cannot be dumped"
+        raise RuntimeError(msg)
+
+    def spell(self: Any) -> None:
+        """Be a function that is no top level name."""
+
+
+def give_strange_data() -> Any:
+    """Return data that raises when it is turned into JSON."""
+    return Strange()
+
+
+def enqueue_badly() -> None:
+    """Meet an error about the arguments of another job."""
+    raise holdfast.ArgumentsInvalid("other", "missing required field `x`")
+
+
+def lose_another() -> None:
+    """Meet an error about another job's lease."""
+    raise holdfast.LeaseLost(999, 3)
+
+
 def give(what: str) -> Any:
     """Return what no database can keep."""
-    return {"large": "x" * 1_100_000, "set of objects": object(), "NUL": "a\x00b", "endless": _endless()}[
-        what
-    ]
+    return {
+        "large": "x" * 1_100_000,
+        "object": object(),
+        "NUL": "a\x00b",
+        "endless": _endless(),
+        "surrogate": "\ud800",
+        "snooze": holdfast.Snooze(float("nan")),
+    }[what]
 
 
 def _endless() -> list[Any]:
@@ -200,13 +288,13 @@ def leave_a_child(path: str) -> None:
     """Start a program, then work without end."""
     child = subprocess.Popen(["sleep", "600"])
     Path(path).write_text(str(child.pid))
-    linger(600)
+    child.wait()
 
 
 def show(path: str) -> dict[str, Any]:
     """Tell what a program that the handler starts can see."""
     seen = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
-    line = Path(f"/proc/{os.getpid()}/cmdline").read_bytes().decode()
+    line = Path(f"/proc/{os.getpid()}/cmdline").read_bytes().decode().replace("\0", " ")
     return {"environment": seen, "command": line, "main": sys.modules["__main__"].__name__, "path": path}
 
 

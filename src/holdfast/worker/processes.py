@@ -81,7 +81,7 @@ class ProcessPool:
                 if not warm or conversation.begun:
                     raise
             finally:
-                if conversation.ended and child.is_alive:
+                if conversation.ended and child.exit_code is None:
                     self._idle.append(child)
                 else:
                     await child.kill()
@@ -126,9 +126,9 @@ class Child:
         return child
 
     @property
-    def is_alive(self) -> bool:
-        """False once the process has ended."""
-        return self._process.returncode is None
+    def exit_code(self) -> int | None:
+        """What the process ended with, a signal as a negative number; None while it lives."""
+        return self._process.returncode
 
     def write(self, message: wire.FromParent) -> None:
         """Send a message; one that a dead child does not get is noticed by `read`."""
@@ -146,7 +146,7 @@ class Child:
 
     async def _end(self) -> str:
         await asyncio.wait({self._gone}, timeout=DEATH_LIMIT)
-        code = self._process.returncode
+        code = self.exit_code
         if code is None:
             return "closed its line to the worker"
         if code >= 0:
@@ -156,7 +156,7 @@ class Child:
 
     async def kill(self) -> None:
         """Kill the child with all that its handler started, and wait until it is dead."""
-        if self.is_alive:
+        if self.exit_code is None:
             # It leads a session of its own, so its process group is its family.
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -102,16 +102,13 @@ class Reporter:
             raise
 
     async def _write(self, make: Callable[[Sequence[One]], Statement[list[int]]], batch: list[One]) -> None:
-        pause, refusals = 0.05, 0
+        pause = 0.05
         while True:
             try:
                 accepted = await self._database.run(make(batch))
             except InputInvalid as error:
-                refusals += 1
-                # Said once it may be about a partition that was made in this very moment.
-                if refusals > 1:
-                    await self._write_singly(make, batch, error)
-                    return
+                await self._write_singly(make, batch, error)
+                return
             except HoldfastError as error:
                 self._events.emit("report.delayed", error=error, attempts=len(batch), retry_in=pause)
                 await asyncio.sleep(pause)

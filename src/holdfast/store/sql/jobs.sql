@@ -24,8 +24,9 @@ select holdfast.mark_keyed($1::text[], $2::text[]);
 
 -- name: job_end
 -- How a job stands for somebody who waits for it: state, then outcome, result, error, reason.
--- No row: there is no such job.
-select coalesce(l.state, f.outcome), f.result::text, f.error, f.reason
+-- No row: there is no such job.  One that just ended in a partition made in this very moment may be in neither
+-- table yet for a plan that is older: it counts as running, and the next look finds it.
+select coalesce(l.state, f.outcome, 'running'), f.result::text, f.error, f.reason
 from holdfast.jobs j
 left join holdfast.live_jobs l on l.job_id = j.id
 left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true
