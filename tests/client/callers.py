@@ -213,14 +213,19 @@ async def sqlalchemy_async(dsn: str, driver: str, make: Callable[[Any], Any]) ->
     await engine.dispose()
 
 
-@asynccontextmanager
-async def django_connection(dsn: str, *, by_alias: bool) -> AsyncIterator[Caller]:
-    """Django's connection: ``django.db.connection`` itself, or what it stands for in this thread."""
+def configure_django(dsn: str) -> None:
+    """Tell Django, once a process, where the session's server is."""
     if not settings.configured:
         address = psycopg.conninfo.conninfo_to_dict(dsn)
         names = {"NAME": address["dbname"], "HOST": address["host"], "USER": address["user"]}
         settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", **names}})
         django.setup()
+
+
+@asynccontextmanager
+async def django_connection(dsn: str, *, by_alias: bool) -> AsyncIterator[Caller]:
+    """Django's connection: ``django.db.connection`` itself, or what it stands for in this thread."""
+    configure_django(dsn)
     from django.db import connection, connections
 
     with ThreadPoolExecutor(1) as thread:
