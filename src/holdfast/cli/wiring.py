@@ -119,6 +119,7 @@ class WorkerProcess(MaintenanceProcess):
 
     async def stop(self, grace: float | None = None) -> bool:
         """Stop in good order; True if every job finished within the grace."""
+        self.worker.drain()
         async with AsyncExitStack() as stack:
             self._disconnect_after(stack)
             await self.maintenance.stop()

@@ -129,7 +129,7 @@ class Worker:
             case "cancel" if rest == str(self.worker_id):
                 self.attention.wake()
             case "drain" if rest == str(self.worker_id):
-                self._begin_drain()
+                self.drain()
 
     @property
     def config_queues(self) -> frozenset[str]:
@@ -171,7 +171,7 @@ class Worker:
     def _after_renewal(self, state: WorkerState | None) -> None:
         self.events.emit("lease.renewed", worker_id=self.worker_id, state=state)
         if state is WorkerState.DRAINING:
-            self._begin_drain()
+            self.drain()
         if state is None and self.worker_id:
             self._lose()
         self.attention.wake()
@@ -189,7 +189,8 @@ class Worker:
             self.attention.revive = self._register
             self.attention.wake()
 
-    def _begin_drain(self) -> None:
+    def drain(self) -> None:
+        """Take nothing new and finish what there is; says so once."""
         if not self.claimer.draining:
             self.claimer.draining = True
             self.events.emit("worker.draining", worker_id=self.worker_id)
