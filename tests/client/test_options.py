@@ -66,7 +66,7 @@ WRONG: list[tuple[str, Any]] = [
     ("tags", ["a\x00"]),
     ("meta", []),
     ("meta", "text"),
-    ("meta", {"a": object()}),
+    ("meta", {"a": str}),
     ("meta", {"a": float("inf")}),
     ("meta", {"a": "\x00"}),
     ("parent_id", 0),
