@@ -30,8 +30,8 @@ DRIVER_ERRORS = (
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 
-# Generic plans keep the claim steady; a custom plan made on skewed statistics stalls it.  A generic plan lives
-# until the next ANALYZE, so one made while the tables were empty must not read them from end to end.
+# Generic plans keep the claim steady; a custom plan made on skewed statistics stalls it.  A generic plan
+# lives until the next ANALYZE, so one made on empty tables must not read them from end to end.
 PINNED_PLANS = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
