@@ -40,8 +40,9 @@ soak: setup ## run the long tests under load
 docs: setup ## check that the docs say what the program does
 	@$(python) -m pytest -q tests/contracts -k docs
 
-generate: setup ## write the sync client anew from the async one
+generate: setup ## write the sync client and the tables of the docs anew from the code
 	@$(python) scripts/sync_client.py
+	@$(python) scripts/reference_tables.py
 
 lock: setup ## write requirements/*.txt anew from pyproject.toml, with hashes
 	@echo "lock: installing $(uv)"; $(python) -m pip install -qq --disable-pip-version-check $(uv)

@@ -1,0 +1,103 @@
+"""Writes the tables of docs/reference/settings.md and metrics.md from the code.
+
+The prose around a table is written by hand; what stands between the two markers is replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from holdfast.runtime.metrics import Metrics
+from holdfast.runtime.settings import Settings
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+BETWEEN = re.compile(r"(?<=<!-- table: made by `make generate` -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
+# Counters are asked for under their name with this ending.
+ENDING = {"counter": "_total"}
+
+
+def settings_table() -> str:
+    """One row for each setting."""
+    rows = [
+        (
+            f"`{one.name}`",
+            f"`HOLDFAST_{one.name.upper()}`",
+            _shown(one.default),
+            one.metadata["rule"].allowed,
+            one.metadata["about"],
+        )
+        for one in fields(Settings)
+    ]
+    return _table(("setting", "variable", "default", "allowed", "what it is"), rows)
+
+
+def metrics_table() -> str:
+    """One row for each metric that a process serves."""
+    rows = [
+        (
+            f"`{metric.name}{ENDING.get(metric.type, '')}`",
+            metric.type,
+            ", ".join(_labels(metric)) or "–",
+            metric.documentation,
+        )
+        for metric in sorted(_metrics(), key=lambda metric: metric.name)
+    ]
+    return _table(("metric", "type", "labels", "what it counts"), rows)
+
+
+def _metrics() -> list[Any]:
+    from datetime import UTC, datetime
+
+    from holdfast.model.worker import QueueRecord
+
+    metrics = Metrics(["kind"])
+    now = datetime.now(UTC)
+    metrics.queues = lambda: [QueueRecord("queue", False, None, 1, False, None, 0, 0, 0, 0, now, now)]
+    # A metric with labels has no sample, and so tells no labels, before something was counted.
+    metrics("service.failed", {"service": "service", "error": ValueError()})
+    metrics("lease.delayed", {})
+    return list(metrics.registry.collect())
+
+
+def _labels(metric: Any) -> list[str]:
+    found: dict[str, None] = {}
+    for sample in metric.samples:
+        found |= dict.fromkeys(label for label in sample.labels if label != "le")
+    return list(found)
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == ():
+        return "–"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, float):
+        unit, letter = next(one for one in ((86_400, "d"), (3_600, "h"), (1, "s")) if value >= one[0])
+        return f"`{value / unit:g}{letter}`"
+    return f"`{value}`"
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+TABLES = {"settings.md": settings_table, "metrics.md": metrics_table}
+
+
+def renewed(name: str) -> str:
+    """Return the text of a page with its table as the code has it now."""
+    page = (FOLDER / name).read_text("utf-8")
+    if not BETWEEN.search(page):
+        msg = f"docs/reference/{name} has lost the markers of its table"
+        raise SystemExit(msg)
+    return BETWEEN.sub(lambda _: TABLES[name](), page)
+
+
+if __name__ == "__main__":
+    for page in TABLES:
+        (FOLDER / page).write_text(renewed(page), "utf-8")
