@@ -62,7 +62,8 @@ def load(jobs: Sequence[NewJob], reserved: Reserved) -> Load:
         Table("live_jobs", LIVE_COLUMNS, _lived(jobs, reserved, dues)),
     )
     later = min((due for due in dues if due > reserved.now), default=None)
-    announce = statements.announce(sorted({job.queue for job in jobs}), later)
+    ready = {job.queue for job, due in zip(jobs, dues, strict=True) if due <= reserved.now}
+    announce = statements.announce(sorted(ready), later)
     keyed = {job.queue: job.concurrency_key for job in jobs if job.concurrency_key is not None}
     if not keyed:
         return Load(tables, (announce,))

@@ -54,6 +54,7 @@ language plpgsql
 as $$
 declare
     due timestamptz;
+    ready text[];
     moment timestamptz := holdfast.now();
 begin
     if array_remove(concurrency_keys, null) <> '{}' then
@@ -103,13 +104,16 @@ begin
             offset 0
         ) each;
     end if;
-    select min(coalesce(r, moment + make_interval(secs => d), moment)) into due
-    from unnest(run_ats, delays) as u(r, d)
-    where coalesce(r, moment + make_interval(secs => d)) > moment;
+    select min(a.due_at) filter (where a.due_at > moment), array_agg(distinct a.queue) filter (where a.due_at <= moment)
+    into due, ready
+    from (
+        select u.queue, coalesce(u.run_at, moment + make_interval(secs => u.delay), moment) as due_at
+        from unnest(queues, run_ats, delays) as u(queue, run_at, delay)
+    ) a;
     if due is not null then
         perform holdfast.wake_stager(due);
     end if;
-    perform holdfast.wake(queues);
+    perform holdfast.wake(ready);
 end
 $$;
 

@@ -1,0 +1,199 @@
+"""Who is woken by an enqueue: sleepers on that queue, once a statement, and nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast.model.job import NewJob
+from holdfast.model.outcome import Outcome, PutBack
+from holdfast.store import attempts, bulk, jobs, leader, workers
+from holdfast.store.attempts import Returned
+from tests.store.scene import KIND, Scene, fence
+
+END = "end"
+
+
+class Ear:
+    """Hears everything on the schema's channel."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def open(self) -> Ear:
+        """Begin to listen."""
+        session = await self.scene.session()
+        await session.add_listener(self.scene.db.schema, lambda *args: self.heard.put_nowait(args[-1]))
+        return self
+
+    async def all(self) -> list[str]:
+        """Everything heard so far: notifications come in the order of their commits, and the last is ours."""
+        await self.scene.db.fetch("select pg_notify('holdfast', $1)", END)
+        found = []
+        async with asyncio.timeout(10):
+            while (payload := await self.heard.get()) != END:
+                found.append(payload)
+        return found
+
+
+@pytest.fixture
+async def ear(scene: Scene) -> Ear:
+    """A listener on the schema of the test."""
+    return await Ear(scene).open()
+
+
+async def asleep(scene: Scene, *queues: str) -> int:
+    """A worker that waits to be woken."""
+    worker = await scene.worker(*queues)
+    await scene.run(workers.set_asleep(worker, True))
+    return worker
+
+
+async def test_an_enqueue_wakes_a_sleeper_on_its_queue(scene: Scene, ear: Ear) -> None:
+    """It names the queue, so that only its workers look."""
+    await asleep(scene, "mail", "other")
+    await scene.enqueue(queue="mail")
+    assert await ear.all() == ["jobs:mail"]
+
+
+async def test_nobody_is_told_where_nobody_sleeps(scene: Scene, ear: Ear) -> None:
+    """Busy workers look anyway, and a notification costs a lock on the whole database."""
+    await scene.worker("mail")
+    await asleep(scene, "other")
+    await scene.enqueue(queue="mail")
+    await scene.enqueue(queue="nobody")
+    assert await ear.all() == []
+
+
+@pytest.mark.parametrize("state", ["draining", "offline", "lost"])
+async def test_a_worker_that_takes_nothing_is_not_woken(scene: Scene, ear: Ear, state: str) -> None:
+    """Only workers that may claim are worth a notification."""
+    await asleep(scene, "mail")
+    await scene.db.fetch("update holdfast.workers set state = $1", state)
+    await scene.enqueue(queue="mail")
+    assert await ear.all() == []
+
+
+async def test_a_statement_notifies_once(scene: Scene, ear: Ear) -> None:
+    """A hundred jobs in three queues make one notification that names the queues where somebody sleeps."""
+    await asleep(scene, "a", "b")
+    batch = [NewJob(kind=KIND, args="{}", queue=queue) for queue in ("b", "a", "c") * 33]
+    await scene.run(jobs.enqueue_jobs(batch))
+    assert await ear.all() == ["jobs:a,b"]
+
+
+async def test_plain_sql_in_bulk_notifies_once(scene: Scene, ear: Ear) -> None:
+    """PostgreSQL sends equal notifications of one transaction once."""
+    await asleep(scene, "mail")
+    await scene.db.fetch("select holdfast.enqueue('greet', queue => 'mail') from generate_series(1, 50)")
+    assert await ear.all() == ["jobs:mail"]
+
+
+async def test_nothing_is_told_before_the_commit_or_after_a_rollback(scene: Scene, ear: Ear) -> None:
+    """A worker that looked too early would find nothing."""
+    await asleep(scene, "mail")
+    session = await scene.session()
+    new = jobs.enqueue_jobs([NewJob(kind=KIND, args="{}", queue="mail")])
+    transaction = session.transaction()
+    await transaction.start()
+    await scene.run_on(session, new)
+    assert await ear.all() == []
+    await transaction.commit()
+    assert await ear.all() == ["jobs:mail"]
+    transaction = session.transaction()
+    await transaction.start()
+    await scene.run_on(session, new)
+    await transaction.rollback()
+    assert await ear.all() == []
+
+
+async def test_a_paused_queue_wakes_its_sleepers_too(scene: Scene, ear: Ear) -> None:
+    """Its resume may commit first and find nothing: the notification is what brings the job out then."""
+    await asleep(scene, "mail")
+    await scene.db.fetch("update holdfast.queues set paused = true")
+    await scene.enqueue(queue="mail")
+    assert await ear.all() == ["jobs:mail"]
+
+
+@pytest.mark.parametrize("letter", ["q", "ü", "🦑"])
+async def test_more_queue_names_than_a_payload_holds_wake_everybody(
+    scene: Scene, ear: Ear, letter: str
+) -> None:
+    """A payload has room for 8000 bytes, however few characters those are: past that all are told to look."""
+    names = tuple(f"{letter * 60}{n:03}" for n in range(120))
+    await asleep(scene, *names)
+    await scene.run(jobs.enqueue_jobs([NewJob(kind=KIND, args="{}", queue=name) for name in names]))
+    assert await ear.all() == ["jobs:*"]
+
+
+async def test_a_queue_name_with_a_comma_wakes_everybody(scene: Scene, ear: Ear) -> None:
+    """Names are told apart by commas; where that fails nobody is left asleep."""
+    await asleep(scene, "a,b")
+    await scene.enqueue(queue="a,b")
+    assert await ear.all() == ["jobs:*"]
+
+
+async def test_a_trigger_wakes_like_any_enqueue(scene: Scene, ear: Ear) -> None:
+    """A job that comes from a table of the application is not found by polling only."""
+    await asleep(scene, "mail")
+    async with scene.db.database.connection() as connection:
+        await connection.execute(f"""
+            create table "{scene.db.schema}".orders (id integer);
+            create function "{scene.db.schema}".on_order() returns trigger language plpgsql as $$
+            begin perform "{scene.db.schema}".enqueue('greet', queue => 'mail'); return null; end $$;
+            create trigger t after insert on "{scene.db.schema}".orders
+            for each row execute function "{scene.db.schema}".on_order()""")
+    await scene.db.fetch("insert into holdfast.orders select generate_series(1, 20)")
+    assert await ear.all() == ["jobs:mail"]
+
+
+@pytest.mark.parametrize(("delay", "told"), [(1.0, ["stage"]), (3600.0, [])], ids=["soon", "later"])
+async def test_a_job_due_soon_wakes_the_leader_and_nobody_else(
+    scene: Scene, ear: Ear, delay: float, told: list[str]
+) -> None:
+    """The leader looks every 5 s anyway; workers are woken when the job is staged."""
+    await asleep(scene)
+    await scene.enqueue(3, delay=delay)
+    assert await ear.all() == told
+
+
+async def test_jobs_that_come_by_copy_wake_like_others(scene: Scene, ear: Ear) -> None:
+    """One notification for the queues that have something to claim, and one for the leader."""
+    await asleep(scene, "now", "later")
+    batch = [NewJob(kind=KIND, args="{}", queue="now")] * 20
+    batch += [NewJob(kind=KIND, args="{}", queue="later", delay=1.0)] * 20
+    async with scene.db.database.transaction() as own:
+        await bulk.copy_jobs(own, scene.db.schema, batch)
+    assert await ear.all() == ["jobs:now", "stage"]
+
+
+async def test_staging_putting_back_and_rescue_wake_sleepers(scene: Scene, ear: Ear) -> None:
+    """Whatever makes a job available tells of it."""
+    holder, term = await scene.worker("mail"), await scene.lead()
+    await asleep(scene, "mail", "default")
+    await scene.enqueue(run_at=datetime(2099, 1, 1, tzinfo=UTC))
+    await scene.db.fetch("update holdfast.live_jobs set run_at = '2001-01-01'")
+    await scene.run(leader.stage_jobs(term, 10))
+    assert await ear.all() == ["jobs:default"]
+    (job,) = await scene.claim(holder)
+    release = PutBack(Outcome.RELEASED, 0, counts=False, reason="r")
+    await scene.run(attempts.put_back_jobs([Returned(fence(job), release)]))
+    assert await ear.all() == ["jobs:default"]
+    await scene.claim(holder)
+    await scene.lose(holder)
+    await scene.run(workers.rescue_jobs(term, 10))
+    assert await ear.all() == ["jobs:default"]
+
+
+async def test_waking_up_is_said_once(scene: Scene) -> None:
+    """Saying again what is said already writes nothing, so idle turns cost no row versions."""
+    worker = await asleep(scene)
+    version: Any = "select xmin::text from holdfast.workers"
+    before = await scene.db.value(version)
+    assert await scene.run(workers.set_asleep(worker, True)) is False
+    assert await scene.db.value(version) == before
+    assert await scene.run(workers.set_asleep(worker, False)) is True
