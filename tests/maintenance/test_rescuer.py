@@ -1,0 +1,203 @@
+"""Jobs are taken from the dead, and only from them."""
+
+import time
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.maintenance.rescuer import BATCH, LEFT_EVERY, REST, Rescuer
+from holdfast.model.audit import Mandate
+from holdfast.model.job import ClaimedJob
+from holdfast.runtime.service import Service
+from holdfast.store import interventions, workers
+from holdfast.testing import Clock, Probe, ThrowawayDatabase
+from tests.store.scene import Scene
+
+ATTEMPTS = "select outcome, reason from holdfast.attempts where job_id = $1"
+LIVE = "select state, attempt, failures, worker_id from holdfast.live_jobs where job_id = $1"
+FINISHED = "select outcome, reason, error, failures from holdfast.finished_jobs where job_id = $1"
+
+
+async def expire(scene: Scene, worker_id: int) -> None:
+    """Let a lease have run out long ago."""
+    await scene.db.fetch(
+        "update holdfast.workers set ttl = '0', expires_at = '-infinity' where id = $1", worker_id
+    )
+
+
+async def test_a_running_job_of_a_dead_worker_counts_a_failure_and_goes_on(scene: Scene, duty: Any) -> None:
+    """The attempt ends as lost, with the worker's name, and the job is available at once."""
+    job = await scene.one(dead := await scene.worker())
+    await expire(scene, dead)
+    await duty(Rescuer).lead(await scene.lead())
+    assert await scene.db.fetch(LIVE, job.id) == [("available", 1, 1, None)]
+    assert await scene.db.fetch(ATTEMPTS, job.id) == [
+        ("lost", f"worker {dead} (w) stopped renewing its lease")
+    ]
+    assert await scene.db.value("select state from holdfast.workers where id = $1", dead) == "lost"
+
+
+async def test_a_job_that_has_killed_its_last_worker_fails(scene: Scene, duty: Any) -> None:
+    """At max_attempts a loss is final, and both reason and error say so."""
+    job = await scene.one(dead := await scene.worker(), max_attempts=1)
+    await expire(scene, dead)
+    await duty(Rescuer).lead(await scene.lead())
+    reason = f"worker {dead} (w) stopped renewing its lease"
+    assert await scene.db.fetch(FINISHED, job.id) == [("failed", reason, f"attempts exhausted: {reason}", 1)]
+    assert await scene.db.fetch(LIVE, job.id) == []
+
+
+async def test_a_job_that_only_waited_in_a_buffer_is_released_unspent(scene: Scene, duty: Any) -> None:
+    """It never began, so its death costs nothing, not even the last attempt."""
+    await scene.enqueue(max_attempts=1)
+    dead = await scene.worker()
+    (job,) = await scene.claim(dead, free=0)
+    await expire(scene, dead)
+    await duty(Rescuer).lead(await scene.lead())
+    assert await scene.db.fetch(LIVE, job.id) == [("available", 1, 0, None)]
+    assert [row[0] for row in await scene.db.fetch(ATTEMPTS, job.id)] == ["released"]
+
+
+async def test_a_job_whose_cancel_was_asked_for_ends_as_cancelled(scene: Scene, duty: Any) -> None:
+    """Nobody can stop it any more, and nobody starts it again."""
+    job = await scene.one(dead := await scene.worker())
+    await scene.db.fetch("update holdfast.live_jobs set cancel_requested_at = holdfast.now()")
+    await expire(scene, dead)
+    await duty(Rescuer).lead(await scene.lead())
+    assert [row[0] for row in await scene.db.fetch(FINISHED, job.id)] == ["cancelled"]
+
+
+async def test_a_worker_that_renews_is_never_touched(scene: Scene, clock: Clock, duty: Any) -> None:
+    """A job may run for days: only a lease that runs out is a death."""
+    await clock.set(await clock.now())
+    job = await scene.one(worker := await scene.worker(ttl=60.0))
+    for _ in range(6):
+        await clock.advance(59)
+        assert await scene.run(workers.renew_worker(worker)) is not None
+        await duty(Rescuer).lead(await scene.lead())
+    assert await scene.db.fetch(LIVE, job.id) == [("running", 1, 0, worker)]
+
+
+async def test_a_restart_of_postgresql_gives_everybody_a_full_ttl(
+    scene: Scene, duty: Any, probe: Probe
+) -> None:
+    """Nobody could renew while the server was down: a lease lasts a ttl from the start of the server on."""
+    spared, dead = await scene.worker(), await scene.worker()
+    await scene.one(spared)
+    await scene.db.fetch(
+        "update holdfast.workers set expires_at = holdfast.now() - interval '1 hour', "
+        "ttl = case id when $1 then holdfast.now() - pg_postmaster_start_time() + interval '1 minute' "
+        "else holdfast.now() - pg_postmaster_start_time() - interval '1 millisecond' end",
+        spared,
+    )
+    await duty(Rescuer).lead(await scene.lead())
+    assert [told["worker_id"] for told in probe.seen("worker.lost")] == [dead]
+    assert not probe.seen("jobs.rescued")
+
+
+async def test_the_many_jobs_of_a_dead_worker_are_rescued_in_batches(
+    scene: Scene, duty: Any, probe: Probe
+) -> None:
+    """Batch follows batch without a rest until nothing is left, whatever the jobs' fates."""
+    await scene.enqueue(1200)
+    dead = await scene.worker()
+    assert len(await scene.claim(dead, limit=1200, free=300)) == 1200
+    await expire(scene, dead)
+    term, rescuer = await scene.lead(), duty(Rescuer)
+    assert [await rescuer.lead(term) for _ in range(3)] == [0.0, 0.0, REST]
+    assert [len(told["rescued"]) for told in probe.seen("jobs.rescued")] == [BATCH, BATCH, 200]
+    assert set((await scene.states()).values()) == {"available"}
+    fates = await scene.db.fetch("select outcome, count(*) from holdfast.attempts group by 1 order by 1")
+    assert fates == [("lost", 300), ("released", 900)]
+
+
+async def test_what_a_worker_left_behind_when_it_stopped_is_rescued(scene: Scene, duty: Any) -> None:
+    """A worker that went offline holding a job says nothing about it any more: soon somebody looks."""
+    job = await scene.one(gone := await scene.worker())
+    term, rescuer = await scene.lead(), duty(Rescuer)
+    await rescuer.lead(term)
+    await scene.run(workers.end_worker(gone))
+    for _ in range(LEFT_EVERY):
+        await rescuer.lead(term)
+    assert await scene.db.fetch(ATTEMPTS, job.id) == [
+        ("lost", f"worker {gone} (w) left without giving the job back")
+    ]
+
+
+async def test_rescued_jobs_wake_those_who_sleep(scene: Scene, duty: Any) -> None:
+    """The queues of rescued jobs are announced, so nobody waits for a poll."""
+    heard: list[object] = []
+    session = await scene.session()
+    await session.add_listener(scene.db.schema, lambda *args: heard.append(args[3]))
+    await scene.one(dead := await scene.worker())
+    sleeper = await scene.worker()
+    await scene.db.fetch("update holdfast.workers set asleep = true where id = $1", sleeper)
+    await expire(scene, dead)
+    await duty(Rescuer).lead(await scene.lead())
+    await session.execute("select 1")
+    assert heard == ["jobs:default"]
+
+
+async def test_a_dead_worker_comes_too_late_for_everything(scene: Scene, duty: Any) -> None:
+    """Whoever was declared lost neither renews, nor claims, nor finishes what was rescued."""
+    job: ClaimedJob = await scene.one(dead := await scene.worker())
+    await expire(scene, dead)
+    await duty(Rescuer).lead(await scene.lead())
+    assert await scene.run(workers.renew_worker(dead)) is None
+    assert await scene.claim(dead) == []
+    assert await scene.complete(job) == []
+    assert await scene.db.fetch(LIVE, job.id) == [("available", 1, 1, None)]
+
+
+async def test_a_cancel_that_races_a_rescue_is_not_lost(scene: Scene, duty: Any) -> None:
+    """A rescue passes over a job that is being cancelled and finds the request at its next look."""
+    job = await scene.one(dead := await scene.worker())
+    await expire(scene, dead)
+    session = await scene.session()
+    cancelling = session.transaction()
+    await cancelling.start()
+    await scene.run_on(session, interventions.cancel_jobs([job.id], Mandate("tester")))
+    term, rescuer = await scene.lead(), duty(Rescuer)
+    await rescuer.lead(term)
+    assert await scene.db.value("select state from holdfast.live_jobs where job_id = $1", job.id) == "running"
+    await cancelling.commit()
+    for _ in range(LEFT_EVERY):
+        await rescuer.lead(term)
+    assert (await scene.states())[job.id] == "cancelled"
+
+
+@pytest.mark.parametrize("is_leader", [False, True], ids=["a follower", "the leader"])
+async def test_a_dead_workers_job_runs_again_within_ttl_and_five_seconds(
+    db: ThrowawayDatabase, client: holdfast.Client, work: Any, maintain: Any, probe: Probe, is_leader: bool
+) -> None:
+    """Also where the dead one was the leader, who has to be followed first."""
+    app = holdfast.App()
+
+    @app.job
+    async def once(job: holdfast.Job) -> int:
+        return job.attempt
+
+    if not is_leader:
+        await maintain()
+        await probe.wait_for("leader.changed")
+    first = await work(app, ttl=1.0)
+    if is_leader:
+        await probe.wait_for("leader.changed")
+    second = await work(app, ttl=1.0)
+    # As SIGKILL does it: all at once, without a word.
+    first.worker.lease.stop()
+    for service in (first.maintenance.leadership, *first.maintenance.duties, first.worker.claimer):
+        await Service.stop(service)
+    died = time.monotonic()
+    # The dead one held a job.
+    await second.worker.claimer.stop()
+    handle = await client.enqueue(once.job())
+    await db.fetch(
+        "update holdfast.live_jobs set state = 'running', attempt = 1, worker_id = $1, claimed_at = now(), "
+        "started_at = now()",
+        first.worker.worker_id,
+    )
+    await second.worker.claimer.start()
+    assert await client.wait(handle.id, timeout=20) == 2
+    assert time.monotonic() - died < 1.0 + 5.0
