@@ -1,0 +1,241 @@
+"""Old history goes, in batches and with all that belongs to it; what lives or is young stays."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.maintenance.pruner import Pruner
+from holdfast.model.audit import Mandate
+from holdfast.store import interventions, prune
+from holdfast.store.prune import Retention
+from holdfast.store.sqlfile import rendered
+from holdfast.testing import Clock, Probe
+from tests.maintenance.history import DAY, ended, make_day, remains
+from tests.store.scene import Scene
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+# The first moments that are kept: completed jobs 14 whole days, others 30.
+KEPT_COMPLETED = datetime(2026, 1, 17, tzinfo=UTC)
+KEPT_FAILED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def test_a_job_goes_with_all_that_belongs_to_it(scene: Scene, clock: Clock, duty: Any) -> None:
+    """Row, attempts, checkpoint, log lines and end: nothing of the old job, everything of the young one."""
+    await clock.set(NOON)
+    await ended(scene, NOON - 20 * DAY)
+    (young,) = await ended(scene, NOON - DAY)
+    await duty(Pruner).lead(await scene.lead())
+    assert all(ids == {young} for ids in (await remains(scene)).values())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "limit"), [("completed", KEPT_COMPLETED), ("failed", KEPT_FAILED), ("cancelled", KEPT_FAILED)]
+)
+async def test_the_retention_counts_in_whole_days(
+    scene: Scene, clock: Clock, duty: Any, outcome: str, limit: datetime
+) -> None:
+    """The last second before the limit goes, the first one after it stays."""
+    await clock.set(NOON)
+    await ended(scene, limit - SECOND, outcome=outcome)
+    (kept,) = await ended(scene, limit, outcome=outcome)
+    await duty(Pruner).lead(await scene.lead())
+    assert (await remains(scene))["jobs"] == {kept}
+
+
+async def test_settings_change_the_retention(scene: Scene, clock: Clock, duty: Any) -> None:
+    """Each half of history has its own."""
+    await clock.set(NOON)
+    await ended(scene, NOON - 3 * DAY)
+    (failed,) = await ended(scene, NOON - 3 * DAY, outcome="failed")
+    pruner = duty(Pruner, retention_completed=86_400.0, retention_failed=5 * 86_400.0)
+    await pruner.lead(await scene.lead())
+    assert (await remains(scene))["jobs"] == {failed}
+
+
+async def test_live_jobs_and_their_attempts_are_never_touched(scene: Scene, clock: Clock, duty: Any) -> None:
+    """A job may live for years: neither its attempts nor its checkpoint are history."""
+    await clock.set(NOON - 400 * DAY)
+    job = await scene.one()
+    for text in (
+        "insert into holdfast.attempts (job_id, attempt, outcome, ended_at) "
+        "values ($1, 0, 'lost', holdfast.now())",
+        "insert into holdfast.checkpoints values ($1, 1, 1, '{}', holdfast.now())",
+    ):
+        await scene.db.fetch(text, job.id)
+    await clock.set(NOON)
+    await duty(Pruner).lead(await scene.lead())
+    left = await remains(scene)
+    assert (left["jobs"], left["attempts"], left["checkpoints"]) == ({job.id}, {job.id}, {job.id})
+    assert await scene.states() == {job.id: "running"}
+
+
+async def test_a_job_that_was_taken_up_again_is_not_pruned_for_its_former_end(
+    scene: Scene, clock: Clock, duty: Any
+) -> None:
+    """An operator's retry makes history live again, attempts and all."""
+    await clock.set(NOON)
+    (job_id,) = await ended(scene, NOON - 40 * DAY, outcome="failed")
+    await scene.run(interventions.retry_jobs([job_id], Mandate("tester")))
+    await duty(Pruner).lead(await scene.lead())
+    assert await scene.states() == {job_id: "available"}
+    assert job_id in (await remains(scene))["attempts"]
+
+
+async def test_a_retry_under_way_is_left_alone(scene: Scene, clock: Clock, duty: Any) -> None:
+    """Prune and retry never take the same job: whoever is second passes it over or finds nothing."""
+    await clock.set(NOON)
+    job_id, other = await ended(scene, NOON - 40 * DAY, 2, outcome="failed")
+    session = await scene.session()
+    retrying = session.transaction()
+    await retrying.start()
+    await scene.run_on(session, interventions.retry_jobs([job_id], Mandate("tester")))
+    await duty(Pruner).lead(await scene.lead())
+    await retrying.commit()
+    assert await scene.states() == {job_id: "available"}
+    assert other not in (await remains(scene))["jobs"]
+
+
+async def test_a_retry_that_comes_after_the_prune_finds_nothing(scene: Scene, clock: Clock) -> None:
+    """A retry that waits for a prune to commit does not bring half a job back to life."""
+    await clock.set(NOON)
+    (job_id,) = await ended(scene, NOON - 40 * DAY, outcome="failed")
+    term, session = await scene.lead(), await scene.session()
+    pruning = session.transaction()
+    await pruning.start()
+    await scene.run_on(session, prune.prune_jobs(term, Retention(("failed",), None, NOON), limit=10))
+    other = await scene.session()
+    retrying = asyncio.create_task(scene.run_on(other, interventions.retry_jobs([job_id], Mandate("tester"))))
+    await scene.blocked(other)
+    await pruning.commit()
+    await asyncio.gather(retrying, return_exceptions=True)
+    assert await scene.db.value("select count(*) from holdfast.live_jobs") == 0
+    assert not any((await remains(scene)).values())
+
+
+async def test_much_history_goes_in_batches(scene: Scene, clock: Clock, duty: Any, probe: Probe) -> None:
+    """One pass takes batch after batch, from daily partitions and the default one alike."""
+    await clock.set(NOON)
+    await make_day(scene, "finished_completed", NOON - 20 * DAY)
+    for days in (20, 21):
+        await ended(scene, NOON - days * DAY, 1250)
+    (young,) = await ended(scene, NOON)
+    await duty(Pruner, prune_batch=100).lead(await scene.lead())
+    assert all(ids == {young} for ids in (await remains(scene)).values())
+    assert [told["count"] for told in probe.seen("jobs.pruned")] == [2500]
+
+
+async def test_a_batch_is_no_larger_than_asked_for(scene: Scene, clock: Clock) -> None:
+    """The oldest ids go first, and the answer says where to go on."""
+    await clock.set(NOON)
+    job_ids = await ended(scene, NOON - 20 * DAY, 5)
+    term, retention = await scene.lead(), Retention(("completed",), None, NOON)
+    first = await scene.run(prune.prune_jobs(term, retention, limit=2))
+    assert (first.count, first.last_id) == (2, job_ids[1])
+    assert (await remains(scene))["jobs"] == set(job_ids[2:])
+    rest = await scene.run(prune.prune_jobs(term, retention, after=job_ids[2], limit=10))
+    assert rest.count == 2
+    assert (await remains(scene))["jobs"] == {job_ids[2]}
+
+
+async def test_a_queue_may_keep_its_history_for_a_shorter_time(scene: Scene, clock: Clock, duty: Any) -> None:
+    """A queue's own retention holds for every outcome, to the second; a longer one changes nothing."""
+    await clock.set(NOON)
+    await scene.db.fetch(
+        "insert into holdfast.queues (name, retention) values ('short', '1 hour'), ('long', '1 year')"
+    )
+    hour = timedelta(hours=1)
+    kept: set[int] = set()
+    for outcome in ("completed", "failed", "cancelled"):
+        await ended(scene, NOON - hour - SECOND, queue="short", outcome=outcome)
+        kept |= {*await ended(scene, NOON - hour, queue="short", outcome=outcome)}
+        kept |= {*await ended(scene, NOON - 2 * hour, outcome=outcome)}
+    await ended(scene, NOON - 20 * DAY, queue="long")
+    await duty(Pruner).lead(await scene.lead())
+    assert (await remains(scene))["jobs"] == kept
+
+
+async def test_later_passes_find_what_has_grown_old_since(scene: Scene, clock: Clock, duty: Any) -> None:
+    """The pruner remembers how far it came with a queue, and misses nothing for that."""
+    await clock.set(NOON)
+    await scene.db.fetch("insert into holdfast.queues (name, retention) values ('short', '1 hour')")
+    pruner, left = duty(Pruner), []
+    for minute in (0, 30, 70, 300):
+        await ended(scene, NOON + timedelta(minutes=minute), queue="short")
+        await clock.set(NOON + timedelta(minutes=minute))
+        await pruner.lead(await scene.lead())
+        left.append(len((await remains(scene))["jobs"]))
+    assert left == [1, 2, 2, 1]
+
+
+async def test_the_same_leader_does_not_look_at_old_history_again(
+    scene: Scene, clock: Clock, duty: Any
+) -> None:
+    """Within a term a queue's own retention costs what has grown old; a new term looks at all once more."""
+    await clock.set(NOON)
+    await scene.db.fetch("insert into holdfast.queues (name, retention) values ('short', '1 hour')")
+    term, pruner = await scene.lead(), duty(Pruner)
+    await pruner.lead(term)
+    (planted,) = await ended(scene, NOON - 5 * DAY, queue="short")
+    await pruner.lead(term)
+    assert (await remains(scene))["jobs"] == {planted}
+    await scene.db.fetch("update holdfast.leader set expires_at = '-infinity', holder = ''")
+    await pruner.lead(await scene.lead())
+    assert (await remains(scene))["jobs"] == set()
+
+
+async def test_old_log_lines_outside_the_partitions_go(scene: Scene, clock: Clock, duty: Any) -> None:
+    """Lines of jobs that still live go with their day, and are swept where no partition has that day."""
+    await clock.set(NOON)
+    job = await scene.one()
+    for at in (KEPT_FAILED - SECOND, KEPT_FAILED):
+        await scene.db.fetch("insert into holdfast.job_logs values ($1, 1, 0, $2, 'info', 'x')", job.id, at)
+    await duty(Pruner, prune_batch=1).lead(await scene.lead())
+    assert await scene.db.fetch("select at from holdfast.job_logs") == [(KEPT_FAILED,)]
+
+
+async def test_rows_of_workers_go_with_the_longest_retention(scene: Scene, clock: Clock, duty: Any) -> None:
+    """Whoever is online or holds a job stays, and whoever a kept job may still name."""
+    await clock.set(NOON)
+    online, holding, gone, lately = [await scene.worker() for _ in range(4)]
+    await scene.one(holding)
+    for worker, days in ((holding, 31), (gone, 31), (lately, 29)):
+        await scene.db.fetch(
+            "update holdfast.workers set state = 'lost', ended_at = $2 where id = $1",
+            worker,
+            NOON - days * DAY,
+        )
+    await duty(Pruner).lead(await scene.lead())
+    assert await scene.db.fetch("select id from holdfast.workers order by id") == [
+        (online,),
+        (holding,),
+        (lately,),
+    ]
+
+
+async def test_young_partitions_are_not_even_opened(scene: Scene, clock: Clock) -> None:
+    """Pruning what is old costs the same however much is young."""
+    await clock.set(NOON)
+    for days in range(20):
+        await make_day(scene, "finished_completed", NOON - days * DAY)
+    statement = prune.prune_jobs(
+        await scene.lead(), Retention(("completed",), None, NOON - 15 * DAY), limit=100
+    )
+    text = "explain (analyze, format json) " + rendered(statement.text, scene.db.schema)
+    async with scene.db.database.connection() as connection:
+        plan = json.loads(await connection.fetchval(text, *statement.parameters))
+    opened = set(relations(plan[0]["Plan"]))
+    finished = {name for name in opened if name.startswith("finished")}
+    # Five days, the day of the limit, and the default partition.
+    assert len(finished) <= 7
+    assert "finished_completed_20260131" not in finished
+    assert not any(name.startswith("finished_unhappy") for name in finished)
+
+
+def relations(plan: dict[str, Any]) -> list[str]:
+    """The tables that a plan has really read, from top to bottom."""
+    own = [plan["Relation Name"]] if plan.get("Actual Loops") and "Relation Name" in plan else []
+    return own + [name for child in plan.get("Plans", ()) for name in relations(child)]
