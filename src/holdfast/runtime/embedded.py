@@ -39,7 +39,12 @@ class EmbeddedServer:
                 raise DependencyMissing("the embedded PostgreSQL", "embedded") from error
             self.folder.mkdir(parents=True, exist_ok=True)
             mode = "delete" if self.throwaway else "stop"
-            self._server = get_server(self.folder, cleanup_mode=mode, postgres_version=self.version)
+            server = get_server(self.folder, cleanup_mode=mode, postgres_version=self.version, start=False)
+        # The wheel's lock is one file for the whole machine, which then belongs to whoever came first and
+        # keeps every other user out: ours lies beside the data.
+        server._lock = type(server._lock)(self.folder.with_name(f"{self.folder.name}.lock"))
+        server.start()
+        self._server = server
         return self.dsn
 
     @property
