@@ -16,11 +16,11 @@ class ThrowawayDatabase:
     """A migrated schema of its own on the server at *dsn*, dropped at the end of ``async with``.
 
     *options* go to `DatabaseConfig`.  Many of them live side by side on one server without seeing
-    each other.
+    each other.  Give *schema* where the application's own SQL names it, in a database of the test's own.
     """
 
-    def __init__(self, dsn: str, **options: Any) -> None:
-        self.config = DatabaseConfig(dsn=dsn, schema=f"test_{secrets.token_hex(6)}", **options)
+    def __init__(self, dsn: str, *, schema: str | None = None, **options: Any) -> None:
+        self.config = DatabaseConfig(dsn=dsn, schema=schema or f"test_{secrets.token_hex(6)}", **options)
         self.database = Database(self.config)
         self._stack = AsyncExitStack()
 

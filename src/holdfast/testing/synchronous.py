@@ -23,8 +23,8 @@ class SyncThrowawayDatabase:
     It runs an event loop of its own for the length of each call, so call it where none is running.
     """
 
-    def __init__(self, dsn: str, **options: Any) -> None:
-        self._db = ThrowawayDatabase(dsn, **options)
+    def __init__(self, dsn: str, *, schema: str | None = None, **options: Any) -> None:
+        self._db = ThrowawayDatabase(dsn, schema=schema, **options)
         self._clock = Clock(self._db)
         self._runner = asyncio.Runner()
 
