@@ -1,4 +1,4 @@
-"""Writes the tables of docs/reference/settings.md and metrics.md from the code.
+"""Writes the tables of docs/reference/settings.md, metrics.md and errors.md from the code.
 
 The prose around a table is written by hand; what stands between the two markers is replaced.
 """
@@ -11,6 +11,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import holdfast
+from holdfast.errors import HoldfastError
 from holdfast.runtime.metrics import Metrics
 from holdfast.runtime.settings import Settings
 
@@ -86,7 +88,26 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-TABLES = {"settings.md": settings_table, "metrics.md": metrics_table}
+def errors_table() -> str:
+    """One row for each error, parents before their children."""
+    rows = [
+        (
+            f"`{error.__name__}`" if error.__name__ in holdfast.__all__ else f"`errors.{error.__name__}`",
+            "–" if error.__base__ in (None, Exception) else f"`{error.__base__.__name__}`",
+            (error.__doc__ or "").partition("\n")[0],
+        )
+        for error in _family(HoldfastError)
+    ]
+    return _table(("error", "is a", "means"), rows)
+
+
+def _family(error: type[HoldfastError]) -> list[type[HoldfastError]]:
+    # What other modules make of these errors is not raised for users to catch by name.
+    own = [child for child in error.__subclasses__() if child.__module__ == error.__module__]
+    return [error, *(one for child in own for one in _family(child))]
+
+
+TABLES = {"settings.md": settings_table, "metrics.md": metrics_table, "errors.md": errors_table}
 
 
 def renewed(name: str) -> str:
