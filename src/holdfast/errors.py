@@ -10,6 +10,7 @@ HoldfastError
 │   ├── ScheduleInvalid          a schedule's rule or time zone makes no sense
 │   ├── SettingInvalid           a setting is unknown or has a bad value
 │   └── AppNotFound              there is no application at that address
+├── LineInvalid                  a line of a stream of jobs is no job
 ├── UnknownKind                  no handler is registered under that kind
 ├── DuplicateJob                 a live job has the same unique key
 ├── JobNotFound                  no job has that id
@@ -112,6 +113,15 @@ class AppNotFound(InputInvalid):
     def __init__(self, address: str, problem: str) -> None:
         super().__init__(f"no application at {address!r}: {problem}")
         self.address, self.problem = address, problem
+
+
+class LineInvalid(HoldfastError):
+    """A line of a stream of jobs is no job; *rest* says what that means for the other lines."""
+
+    def __init__(self, line: int, problem: str, rest: str | None = None) -> None:
+        consequence = f"; {rest}" if rest else ""
+        super().__init__(f"line {line} is no job: {problem}{consequence}")
+        self.line, self.problem = line, problem
 
 
 class UnknownKind(HoldfastError):

@@ -120,17 +120,18 @@ Start = Callable[..., Awaitable[Program]]
 def holdfast_command(folder: Path, environment: dict[str, str]) -> Run:
     """Runs ``holdfast …`` to its end."""
 
-    async def run(*arguments: str, **variables: str) -> Done:
+    async def run(*arguments: str, stdin: bytes = b"", **variables: str) -> Done:
         process = await asyncio.create_subprocess_exec(
             *HOLDFAST,
             *arguments,
             cwd=folder,
             env=environment | variables,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         async with asyncio.timeout(60):
-            out, err = await process.communicate()
+            out, err = await process.communicate(stdin)
         assert process.returncode is not None
         return Done(process.returncode, out.decode(), err.decode())
 

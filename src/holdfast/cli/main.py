@@ -12,7 +12,20 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.cli import doctor, migrate, settings, up, worker
+from holdfast.cli import (
+    acts,
+    audit,
+    doctor,
+    enqueue,
+    jobs,
+    migrate,
+    queues,
+    schedules,
+    settings,
+    up,
+    worker,
+    workers,
+)
 from holdfast.cli.context import ErrorReportingGroup, Invocation
 
 app = typer.Typer(
@@ -56,6 +69,13 @@ app.command()(migrate.migrate)
 app.command()(worker.worker)
 app.command()(doctor.doctor)
 app.command()(settings.settings)
+app.command()(enqueue.enqueue)
+acts.add_to(jobs.app)
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(queues.app, name="queues")
+app.add_typer(workers.app, name="workers")
+app.add_typer(schedules.app, name="schedules")
+app.command()(audit.audit)
 
 
 def main() -> None:

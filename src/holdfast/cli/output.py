@@ -18,6 +18,12 @@ def print_json(value: Any) -> None:
     sys.stdout.write(f"{text}\n")
 
 
+def print_json_line(value: Any) -> None:
+    """Print *value* as JSON on one line, at once: for programs that read a stream."""
+    sys.stdout.write(f"{msgspec.json.encode(value, enc_hook=str).decode()}\n")
+    sys.stdout.flush()
+
+
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, nothing: str = "nothing"
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -23,6 +24,7 @@ BATCH = 500
 TRIES = 5
 EVERY_JOB = JobFilter()
 LOG_PAGE = 1000
+LOOK_EVERY = 0.5
 
 Found = TypeVar("Found", bound=Container[int])
 
@@ -82,15 +84,31 @@ class JobOperator:
         return None if standing is None else why_waiting(standing)
 
     async def logs(
-        self, job_id: int, *, attempt: int | None = None, after: tuple[int, int] = (0, -1)
+        self,
+        job_id: int,
+        *,
+        attempt: int | None = None,
+        after: tuple[int, int] = (0, -1),
+        follow: bool = False,
     ) -> AsyncIterator[LogLine]:
-        """Give what a job has logged after a place (attempt and byte), of one attempt or of all."""
-        while page := await self._database.run(
-            logs.follow_logs(job_id, after, attempt=attempt, limit=LOG_PAGE)
-        ):
-            for line in page:
-                yield line
-            after = (page[-1].fence.attempt, page[-1].byte_offset)
+        """Give what a job has logged after a place (attempt and byte), of one attempt or of all.
+
+        With *follow* it goes on until the job has ended.  Raises `JobNotFound`.
+        """
+        while True:
+            # Asked before the lines are read: what the last attempt logs is there before the job has ended.
+            end = await self._database.run(jobs.job_end(job_id))
+            if end is None:
+                raise JobNotFound(job_id)
+            while page := await self._database.run(
+                logs.follow_logs(job_id, after, attempt=attempt, limit=LOG_PAGE)
+            ):
+                for line in page:
+                    yield line
+                after = (page[-1].fence.attempt, page[-1].byte_offset)
+            if end.state.is_final or not follow:
+                return
+            await asyncio.sleep(LOOK_EVERY)
 
     async def last_logs(self, job_id: int, *, attempt: int | None = None, limit: int) -> Sequence[LogLine]:
         """Return the last lines of a job in order, of one attempt or of all."""

@@ -16,7 +16,7 @@ class Intervention(StrEnum):
     DISCARD = "discard"
 
 
-_PARTICIPLE = {
+PARTICIPLE = {
     Intervention.CANCEL: "cancelled",
     Intervention.RETRY: "retried",
     Intervention.DISCARD: "discarded",
@@ -35,7 +35,7 @@ MEANT: dict[Intervention, frozenset[JobState]] = ALLOWED | {Intervention.RETRY: 
 
 def refusal(job_id: int, action: Intervention, state: JobState) -> StateConflict:
     """Return the error that says why *action* does not fit *state*, and what to do instead."""
-    return StateConflict(job_id, action=_PARTICIPLE[action], state=state, remedy=_remedy(action, state))
+    return StateConflict(job_id, action=PARTICIPLE[action], state=state, remedy=_remedy(action, state))
 
 
 def meant_states(action: Intervention, asked: tuple[JobState, ...]) -> tuple[JobState, ...]:
@@ -43,7 +43,7 @@ def meant_states(action: Intervention, asked: tuple[JobState, ...]) -> tuple[Job
     for state in asked:
         if state not in ALLOWED[action]:
             fitting = ", ".join(one for one in JobState if one in ALLOWED[action])
-            raise OptionInvalid("state", state.value, f"only these can be {_PARTICIPLE[action]}: {fitting}")
+            raise OptionInvalid("state", state.value, f"only these can be {PARTICIPLE[action]}: {fitting}")
     return asked or tuple(state for state in JobState if state in MEANT[action])
 
 

@@ -1,0 +1,38 @@
+"""`holdfast audit`: what operators did."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.moments import clock
+from holdfast.cli.operating import operate
+from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.client.operator import Operator
+
+
+def audit(
+    context: typer.Context,
+    *,
+    subject: Annotated[str | None, typer.Option(help="One thing, such as 'job 42' or 'queue mail'.")] = None,
+    by: Annotated[str | None, typer.Option(help="Who acted.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
+    before: Annotated[
+        int | None, typer.Option(help="Only ids below: the last id of the former page.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what operators did, newest first."""
+
+    async def work(operator: Operator) -> None:
+        found = await operator.audit(subject=subject, actor=by, before=before, limit=limit)
+        if as_json:
+            print_json(found)
+            return
+        rows = [(act.id, clock(act.at), act.actor, act.action, act.subject, act.reason) for act in found]
+        print_table(("id", "at", "who", "action", "subject", "reason"), rows, nothing="nobody has acted yet")
+        if len(found) == limit:
+            typer.echo(f"more: --before {found[-1].id}")
+
+    operate(context, work)

@@ -1,0 +1,86 @@
+"""`holdfast enqueue`: one job from the command line, or many as JSON lines from stdin."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.application import application
+from holdfast.cli.context import FAILED, Invocation, invocation
+from holdfast.cli.job_options import with_job_options
+from holdfast.cli.output import JsonOption, print_json
+from holdfast.cli.pouring import Pouring
+from holdfast.client.intake import Intake, JobText, json_object
+from holdfast.errors import OptionInvalid
+from holdfast.store import jobs
+from holdfast.store.database import Database
+
+STDIN = "-"
+
+Kind = Annotated[str | None, typer.Argument(help="The kind of the job, or - for stdin.")]
+Args = Annotated[str, typer.Argument(help="The arguments as a JSON object.", metavar="JSON")]
+AppOption = Annotated[
+    str | None,
+    typer.Option(metavar="MODULE:NAME", help="Check kinds and arguments against this application."),
+]
+StdinOption = Annotated[bool, typer.Option("--stdin", help="Read JSON lines from stdin, as - does.")]
+SkipOption = Annotated[bool, typer.Option("--skip-bad", help="Go on after a bad line; exit 1 at the end.")]
+AtomicOption = Annotated[bool, typer.Option("--atomic", help="All lines or none, in one transaction.")]
+
+
+@with_job_options
+def enqueue(
+    context: typer.Context,
+    kind: Kind = None,
+    args: Args = "{}",
+    *,
+    given: dict[str, Any],
+    app: AppOption = None,
+    stdin: StdinOption = False,
+    skip_bad: SkipOption = False,
+    atomic: AtomicOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Enqueue one job, or one for every line of stdin.
+
+    A line is a JSON object: {"kind": "greet", "args": {"name": "Ada"}, "priority": 1}. It may have any of the
+    options below, with _ for - in their names, tags as a list and durations in seconds; options given here
+    hold for lines that say nothing else. Lines go in by thousands. A bad line is named by its number; what
+    stands before it is enqueued, and nothing after it.
+    """
+    call = invocation(context)
+    intake = _intake(call, app, given)
+    if not stdin and kind not in (None, STDIN):
+        text = JobText(kind=str(kind), args=json_object("JSON", args) or {})
+        _enqueue_one(call, intake, text, as_json)
+        return
+    if not stdin and kind is None:
+        raise OptionInvalid("KIND", None, "name a kind, or - for JSON lines from stdin")
+    if skip_bad and atomic:
+        raise OptionInvalid("--atomic", True, "it cannot be had together with --skip-bad")
+    pouring = Pouring(intake, skip_bad=skip_bad, atomic=atomic)
+    try:
+        call.run(pouring.pour)
+    finally:
+        pouring.report(as_json)
+    if pouring.bad:
+        raise typer.Exit(FAILED)
+
+
+def _intake(call: Invocation, app: str | None, given: dict[str, Any]) -> Intake:
+    address = call.settings(app=app).app
+    return Intake(None if address is None else application(address), given)
+
+
+def _enqueue_one(call: Invocation, intake: Intake, text: JobText, as_json: bool) -> None:
+    job = intake.job(text)
+
+    async def work(database: Database) -> None:
+        (handle,) = await database.run(jobs.enqueue_jobs([job]))
+        if as_json:
+            print_json(handle)
+        else:
+            typer.echo(f"job {handle.id}" + ("" if handle.status == "new" else f" ({handle.status})"))
+
+    call.run(work)

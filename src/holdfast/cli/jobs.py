@@ -1,0 +1,147 @@
+"""`holdfast jobs`: list, show, wait, logs; what is done to jobs is in `cli.acts`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.configs import database_config
+from holdfast.cli.context import invocation
+from holdfast.cli.filters import filtered
+from holdfast.cli.moments import ago, clock, seconds
+from holdfast.cli.operating import group, operate
+from holdfast.cli.output import JsonOption, print_json, print_json_line, print_table
+from holdfast.cli.story import print_story
+from holdfast.client.asynchronous import Client
+from holdfast.client.operator import Operator
+from holdfast.model.job import JobSummary
+from holdfast.model.selection import JobFilter
+from holdfast.store.logs import LogLine
+
+app = group("See jobs and act on them.")
+
+JobId = Annotated[int, typer.Argument(help="The id of the job.", metavar="ID")]
+COLUMNS = ("id", "state", "kind", "queue", "attempt", "enqueued", "since", "worker", "reason")
+
+
+@app.command("list")
+@filtered
+def list_jobs(
+    context: typer.Context,
+    *,
+    chosen: JobFilter,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
+    before: Annotated[
+        int | None, typer.Option(help="Only ids below: the last id of the former page.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List jobs, newest first; arguments are shown by `show` alone."""
+
+    async def work(operator: Operator) -> None:
+        found = await operator.jobs.find(chosen, limit=limit, before=before)
+        if as_json:
+            print_json(found)
+            return
+        now = await operator.now()
+        print_table(COLUMNS, [_row(job, now) for job in found], nothing="no job fits")
+        if len(found) == limit:
+            typer.echo(f"more: --before {found[-1].id}")
+
+    operate(context, work)
+
+
+def _row(job: JobSummary, now: datetime) -> tuple[object, ...]:
+    since = job.finished_at or job.started_at or job.claimed_at or job.run_at
+    attempt = f"{job.attempt} ({job.failures} of {job.max_attempts} failed)" if job.failures else job.attempt
+    told = job.reason if job.progress is None else f"{job.progress:.0%} {job.progress_note or ''}".strip()
+    return (
+        job.id,
+        job.state,
+        job.kind,
+        job.queue,
+        attempt,
+        ago(job.created_at, now),
+        ago(since, now),
+        job.worker_id,
+        None if told is None else told.splitlines()[0][:80],
+    )
+
+
+@app.command()
+def show(context: typer.Context, job_id: JobId, *, as_json: JsonOption = False) -> None:
+    """Show everything about a job: arguments, every attempt, its end, why it waits, what operators did."""
+
+    async def work(operator: Operator) -> None:
+        record = await operator.jobs.show(job_id)
+        why = await operator.jobs.why(job_id)
+        audit = await operator.audit(subject=f"job {job_id}")
+        if as_json:
+            print_json({"job": record, "why": why, "audit": audit})
+        else:
+            print_story(record, why, audit, await operator.now())
+
+    operate(context, work)
+
+
+@app.command()
+def wait(
+    context: typer.Context,
+    job_id: JobId,
+    *,
+    timeout: Annotated[str | None, typer.Option(help="Give up after so long, such as 30s.")] = None,
+) -> None:
+    """Wait for a job and print its result as JSON; exit 1 if it failed, was cancelled or takes too long."""
+    config = database_config(invocation(context).settings())
+    patience = seconds("--timeout", timeout)
+
+    async def work() -> Any:
+        async with Client(config.dsn, schema=config.schema, pgbouncer=config.pgbouncer) as client:
+            return await client.wait(job_id, timeout=patience)
+
+    print_json(asyncio.run(work()))
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    job_id: JobId,
+    *,
+    attempt: Annotated[int | None, typer.Option(help="Of this attempt alone.")] = None,
+    tail: Annotated[int | None, typer.Option(min=0, max=100_000, help="Only the last so many lines.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+) -> None:
+    """Print what a job has logged."""
+
+    async def work(operator: Operator) -> None:
+        place = (0, -1)
+        if tail is not None:
+            last = await operator.jobs.last_logs(job_id, attempt=attempt, limit=tail)
+            for line in last:
+                _print_line(line, as_json)
+            if not follow:
+                return
+            place = (last[-1].fence.attempt, last[-1].byte_offset) if last else place
+        async for line in operator.jobs.logs(job_id, attempt=attempt, after=place, follow=follow):
+            _print_line(line, as_json)
+
+    operate(context, work)
+
+
+def _print_line(line: LogLine, as_json: bool) -> None:
+    if as_json:
+        print_json_line(
+            {
+                "attempt": line.fence.attempt,
+                "byte_offset": line.byte_offset,
+                "at": line.at,
+                "level": line.level,
+                "line": line.line,
+            }
+        )
+    else:
+        typer.echo(f"{clock(line.at)}  #{line.fence.attempt}  {line.level:<8} {line.line}")

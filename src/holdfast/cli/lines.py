@@ -1,0 +1,68 @@
+"""Numbered lines from a pipe or a file, in batches: as many as are there, without waiting for more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from collections.abc import AsyncIterator
+
+from holdfast.errors import LineInvalid
+
+CHUNK = 1 << 20
+LONGEST_LINE = 4 << 20
+PATIENCE = 0.2
+
+# Lines with their numbers from 1; empty ones are left out.
+Batch = list[tuple[int, bytes]]
+
+
+class LineReader:
+    """Reads a file descriptor in batches of at most *most* lines; *bytes_read* says how far it is."""
+
+    def __init__(self, descriptor: int, most: int) -> None:
+        self._descriptor, self._most = descriptor, most
+        self._pending: Batch = []
+        self._rest = b""
+        self._number = 0
+        self.bytes_read = 0
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """Give the lines until the input ends; raises `LineInvalid` at one of more than 4 MiB."""
+        while chunk := await self._read():
+            self._split(chunk)
+            while len(self._pending) >= self._most:
+                yield self._take()
+            if self._pending and not self._is_readable(0):
+                yield self._take()
+            if len(self._rest) > LONGEST_LINE:
+                if self._pending:
+                    yield self._take()
+                raise LineInvalid(self._number + 1, f"it has more than {LONGEST_LINE:,} bytes")
+        self._add(self._rest)
+        if self._pending:
+            yield self._take()
+
+    async def _read(self) -> bytes:
+        # In short waits, so that whoever stops us does not have to wait for the input.
+        while not await asyncio.to_thread(self._is_readable, PATIENCE):
+            pass
+        return os.read(self._descriptor, CHUNK)
+
+    def _is_readable(self, seconds: float) -> bool:
+        return bool(select.select([self._descriptor], [], [], seconds)[0])
+
+    def _split(self, chunk: bytes) -> None:
+        self.bytes_read += len(chunk)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            self._add(line)
+
+    def _add(self, line: bytes) -> None:
+        self._number += 1
+        if line.strip():
+            self._pending.append((self._number, line))
+
+    def _take(self) -> Batch:
+        taken, self._pending = self._pending[: self._most], self._pending[self._most :]
+        return taken

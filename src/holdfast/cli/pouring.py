@@ -1,0 +1,135 @@
+"""Pours JSON lines into the queue, and keeps the account of what became of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import typer
+
+from holdfast.cli.lines import Batch, LineReader
+from holdfast.cli.output import print_json
+from holdfast.cli.progress import counting
+from holdfast.client.intake import Intake
+from holdfast.errors import DuplicateJob, InputInvalid, LineInvalid, UnknownKind
+from holdfast.model.job import JobHandle, NewJob
+from holdfast.store import bulk, jobs
+from holdfast.store.database import Connection, Database
+
+BATCH = 5000
+# Below this many, one statement is as quick as COPY with its own.
+COPY_FROM = 500
+
+Numbered = list[tuple[int, NewJob]]
+
+
+@dataclass(slots=True)
+class Pouring:
+    """One stream of lines on its way into the database.
+
+    It stops at the first bad line unless *skip_bad*; *atomic* enqueues all lines or none.
+    """
+
+    intake: Intake
+    skip_bad: bool
+    atomic: bool
+    bad: list[LineInvalid] = field(default_factory=list)
+    _statuses: Counter[str] = field(default_factory=Counter)
+    _kept: bool = False
+    _began: float = field(default_factory=time.monotonic)
+
+    async def pour(self, database: Database) -> None:
+        """Enqueue everything that stdin has to say; raises `LineInvalid`."""
+        descriptor = sys.stdin.fileno()
+        with counting("enqueue", _size(descriptor)) as progress:
+            if self.atomic:
+                async with database.transaction() as connection:
+                    await self._pour(_Funnel(database, connection), descriptor, progress)
+                self._kept = True
+            else:
+                self._kept = True
+                await self._pour(_Funnel(database), descriptor, progress)
+
+    def report(self, as_json: bool) -> None:
+        """Print what became of the lines."""
+        done = self._statuses if self._kept else Counter[str]()
+        if as_json:
+            bad = [{"line": one.line, "problem": one.problem} for one in self.bad]
+            print_json({status: done[status] for status in ("new", "kept", "replaced")} | {"bad": bad})
+            return
+        others = "".join(f", {done[status]:,} {status}" for status in ("kept", "replaced") if done[status])
+        skipped = f", {len(self.bad):,} bad lines skipped" if self.bad else ""
+        seconds = time.monotonic() - self._began
+        typer.echo(f"{done['new']:,} jobs enqueued{others}{skipped} in {seconds:.1f} s")
+
+    async def _pour(self, funnel: _Funnel, descriptor: int, progress: Callable[[float], None]) -> None:
+        reader = LineReader(descriptor, BATCH)
+        async for batch in reader.batches():
+            await self._put(funnel, await self._read(funnel, batch))
+            progress(reader.bytes_read)
+
+    async def _read(self, funnel: _Funnel, batch: Batch) -> Numbered:
+        numbered: Numbered = []
+        for number, line in batch:
+            try:
+                numbered.append((number, self.intake.read(line)))
+            except (InputInvalid, UnknownKind) as error:
+                if not self.skip_bad:
+                    await self._put(funnel, numbered)
+                self._refuse(number, str(error))
+        return numbered
+
+    async def _put(self, funnel: _Funnel, numbered: Numbered) -> None:
+        try:
+            handles = await funnel.put([job for _, job in numbered])
+        except (DuplicateJob, InputInvalid) as error:
+            if len(numbered) == 1:
+                self._refuse(numbered[0][0], str(error))
+                return
+            # One of them spoils the batch: the others go in one by one, up to it.
+            for one in numbered:
+                await self._put(funnel, [one])
+            return
+        self._statuses.update(handle.status for handle in handles)
+
+    def _refuse(self, number: int, problem: str) -> None:
+        rest = "nothing is enqueued" if self.atomic else "what stands before it is enqueued, nothing after it"
+        error = LineInvalid(number, problem, None if self.skip_bad else rest)
+        if not self.skip_bad:
+            raise error
+        self.bad.append(error)
+        typer.echo(f"holdfast: {error}", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Funnel:
+    """Puts batches in, each in a transaction of its own or in a part of the one that *outer* is in."""
+
+    database: Database
+    outer: Connection | None = None
+
+    async def put(self, rows: list[NewJob]) -> list[JobHandle]:
+        if not rows:
+            return []
+        if self.outer is not None:
+            # A part that is refused must not spoil the whole before we know which line it was.
+            async with self.outer.transaction():
+                return await self._put(rows, self.outer)
+        async with self.database.transaction() as own:
+            return await self._put(rows, own)
+
+    async def _put(self, rows: list[NewJob], connection: Connection) -> list[JobHandle]:
+        if len(rows) >= COPY_FROM and bulk.fits(rows):
+            return await bulk.copy_jobs(connection, self.database.schema, rows)
+        return await self.database.run(jobs.enqueue_jobs(rows), connection)
+
+
+def _size(descriptor: int) -> float | None:
+    """Return how many bytes there are to come, where that is known."""
+    found = os.fstat(descriptor)
+    return float(found.st_size) if stat.S_ISREG(found.st_mode) else None

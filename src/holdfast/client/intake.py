@@ -1,0 +1,98 @@
+"""Reads jobs as JSON, the way they come from a command line or a pipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.app.handler import JobRequest
+from holdfast.app.options import Options, checked_text, resolved
+from holdfast.app.registry import App
+from holdfast.app.signature import MAX_ARGS_BYTES, json_text
+from holdfast.errors import ArgumentsInvalid, InputInvalid, OptionInvalid, PayloadTooLarge
+from holdfast.model.job import NewJob
+from holdfast.rules.backoff import backoff_from_json
+
+
+class JobText(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A job as JSON: its kind, its arguments by name, and the options of an enqueue.
+
+    *timeout* and *delay* are seconds, *run_at* is a time with its zone, *retry* is an object such as
+    ``{"kind": "constant", "delay": 30}``.
+    """
+
+    kind: str
+    args: dict[str, Any] = msgspec.field(default_factory=dict)
+    queue: str | None = None
+    priority: int | None = None
+    max_attempts: int | None = None
+    timeout: float | None = None
+    run_at: datetime | None = None
+    delay: float | None = None
+    retry: dict[str, Any] | None = None
+    unique_key: str | None = None
+    unique_policy: str | None = None
+    concurrency_key: str | None = None
+    tags: list[str] | None = None
+    meta: dict[str, Any] | None = None
+    parent_id: int | None = None
+    trace: str | None = None
+
+
+OPTION_NAMES = tuple(one.name for one in fields(Options))
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Turns JSON into jobs.
+
+    With an *app*, arguments are checked against signatures and kinds have to be known.
+    *defaults* are options that hold for what a job does not say itself.
+    """
+
+    app: App | None
+    defaults: dict[str, Any]
+
+    def read(self, line: bytes) -> NewJob:
+        """Return the job that is one JSON object; raises `InputInvalid`, `UnknownKind`."""
+        try:
+            text = msgspec.json.decode(line, type=JobText)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputInvalid(str(error)) from None
+        return self.job(text)
+
+    def job(self, text: JobText) -> NewJob:
+        """Return the job that *text* asks for; raises `InputInvalid`, `UnknownKind`."""
+        given = {name: value for name in OPTION_NAMES if (value := getattr(text, name)) is not None}
+        chosen = self.defaults | given
+        # A time of its own overrules the default of the other sort.
+        if "run_at" in given and "delay" not in given:
+            chosen.pop("delay", None)
+        if "delay" in given and "run_at" not in given:
+            chosen.pop("run_at", None)
+        if isinstance(chosen.get("retry"), dict):
+            chosen["retry"] = backoff_from_json(chosen["retry"])
+        return resolved(self._request(text), Options(**chosen))
+
+    def _request(self, text: JobText) -> JobRequest:
+        if self.app is not None:
+            return self.app.request(text.kind, text.args)
+        kind = checked_text("kind", text.kind, most=200)
+        args = json_text(text.args, lambda problem: ArgumentsInvalid(kind, problem))
+        if (size := len(args.encode())) > MAX_ARGS_BYTES:
+            raise PayloadTooLarge(f"arguments of {kind!r}", size=size, limit=MAX_ARGS_BYTES)
+        return JobRequest(kind, args)
+
+
+def json_object(option: str, text: str | None) -> dict[str, Any] | None:
+    """Return what was given as a JSON object, or None for nothing; raises `OptionInvalid`."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        problem = f"""give a JSON object such as '{{"id": 1}}' ({error})"""
+        raise OptionInvalid(option, text, problem) from None

@@ -1,0 +1,185 @@
+"""`holdfast enqueue`: one job, or many as lines."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import ThrowawayDatabase
+from tests.cli.conftest import HOLDFAST
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def lines(*jobs: Any) -> bytes:
+    """Jobs as JSON lines."""
+    return b"".join(json.dumps(job).encode() + b"\n" for job in jobs)
+
+
+def greetings(count: int) -> list[dict[str, Any]]:
+    """That many jobs of kind greet."""
+    return [{"kind": "greet", "args": {"name": f"n{number}"}} for number in range(count)]
+
+
+async def names(db: ThrowawayDatabase) -> list[str]:
+    """The names to greet, in order of ids."""
+    return [row[0] for row in await db.fetch("select args ->> 'name' from holdfast.jobs order by id")]
+
+
+async def test_one_job_goes_in_with_every_option(holdfast_command: Any, db: ThrowawayDatabase) -> None:
+    """What is given as a flag is what the job has."""
+    done = await holdfast_command(
+        *("enqueue", "greet", '{"name": "Ada"}', "--queue", "mail", "--priority", "1", "--max-attempts", "7"),
+        *("--timeout", "2m", "--run-at", "2999-01-01T00:00", "--unique-key", "u", "--concurrency-key", "c"),
+        *("--tag", "a", "--tag", "b", "--meta", '{"m": 1}', "--retry", '{"kind": "constant", "delay": 30}'),
+    )
+    assert (done.code, done.out) == (0, "job 1\n")
+    (row,) = await db.fetch(
+        "select kind, args->>'name', queue, priority, max_attempts, timeout, unique_key, concurrency_key, "
+        "tags, meta->>'m', retry->>'kind' from holdfast.jobs"
+    )
+    assert row == ("greet", "Ada", "mail", 1, 7, 120.0, "u", "c", ["a", "b"], "1", "constant")
+    assert str(await db.value("select run_at from holdfast.live_jobs")) == "2999-01-01 00:00:00+00:00"
+    again = await holdfast_command("enqueue", "greet", "--unique-key", "u", "--json")
+    assert json.loads(again.out) == {"id": 1, "status": "kept"}
+    refused = await holdfast_command("enqueue", "greet", "--unique-key", "u", "--unique-policy", "reject")
+    assert (refused.code, refused.err) == (1, "holdfast: job 1 already holds unique key 'u'\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "KIND is None: name a kind, or - for JSON lines from stdin"),
+        (["greet", "[1]"], "JSON is '[1]': give a JSON object such as"),
+        (["greet", "{"], "JSON is '{': give a JSON object such as"),
+        (["greet", "{}", "--priority", "10"], "priority is 10: give a whole number from 0 to 9"),
+        (["greet", "{}", "--delay", "soon"], "--delay is 'soon'"),
+        (["greet", "{}", "--run-at", "2h"], "--run-at is '2h': give a time such as"),
+        (["greet", '{"a": "\\u0000"}'], "NUL"),
+        (
+            ["greet", "{}", "--app", "shop:app"],
+            "arguments of 'greet' are wrong: missing a required argument: 'name'",
+        ),
+        (["greet", "{}", "--app", "shop:none"], "no application at 'shop:none'"),
+        (["-", "--atomic", "--skip-bad"], "it cannot be had together with --skip-bad"),
+    ],
+)
+async def test_a_wrong_job_is_refused_and_nothing_is_enqueued(
+    holdfast_command: Any, db: ThrowawayDatabase, arguments: list[str], told: str
+) -> None:
+    """The sentence names what is wrong, and the exit code is that of wrong use."""
+    done = await holdfast_command("enqueue", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err
+    assert "Traceback" not in done.err
+    assert await db.value("select count(*) from holdfast.jobs") == 0
+
+
+async def test_a_kind_that_the_application_does_not_know_is_refused(holdfast_command: Any) -> None:
+    """With --app a misspelt kind is found before the database is."""
+    done = await holdfast_command("enqueue", "great", "{}", "--app", "shop:app")
+    assert done.code == 1
+    assert "no handler is registered for kind 'great'; registered: greet" in done.err
+
+
+async def test_lines_go_in_in_order_with_their_own_options(
+    holdfast_command: Any, db: ThrowawayDatabase
+) -> None:
+    """More lines than a batch holds; what a line says wins over the flag; the account is printed."""
+    many = greetings(5203)
+    many[0] |= {"priority": 0, "tags": ["x"], "delay": 3600}
+    stdin = lines(*many).replace(b"\n", b"\n\n", 1)
+    done = await holdfast_command("enqueue", "-", "--priority", "7", stdin=stdin)
+    assert done.code == 0
+    assert done.out.startswith("5,203 jobs enqueued in ")
+    assert await names(db) == [job["args"]["name"] for job in many]
+    assert await db.value("select count(*) from holdfast.jobs where priority = 7") == 5202
+    assert await db.fetch("select priority, tags from holdfast.jobs order by id limit 1") == [(0, ["x"])]
+    assert await db.value("select count(*) from holdfast.live_jobs where state = 'scheduled'") == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        (b"nonsense", "line 601 is no job: "),
+        (b'{"args": {}}', "missing required field `kind`"),
+        (b'{"kind": "greet", "prio": 1}', "unknown field `prio`"),
+        (b'{"kind": "greet", "priority": 11}', "priority is 11"),
+        (b'{"kind": "greet", "args": [1]}', "Expected `object`, got `array`"),
+        (b'{"kind": "greet", "args": {"a": "\xff"}}', "line 601 is no job: "),
+        (b'{"kind": "greet", "run_at": "2026-01-01T00:00:00"}', "give a datetime with a time zone"),
+        (b'{"kind": "greet", "unique_key": "u", "unique_policy": "reject"}', "already holds unique key 'u'"),
+    ],
+)
+async def test_a_bad_line_is_named_and_nothing_after_it_is_enqueued(
+    holdfast_command: Any, db: ThrowawayDatabase, bad: bytes, told: str
+) -> None:
+    """What stands before it is in, so that the input can be mended and go on from there."""
+    await holdfast_command("enqueue", "other", '{"name": "first"}', "--unique-key", "u")
+    stdin = lines(*greetings(600)) + bad + b"\n" + lines(*greetings(50))
+    done = await holdfast_command("enqueue", "--stdin", stdin=stdin)
+    assert done.code == 1
+    assert "line 601 is no job: " in done.err
+    assert told in done.err
+    assert done.err.endswith("; what stands before it is enqueued, nothing after it\n")
+    assert done.out.startswith("600 jobs enqueued in ")
+    assert await names(db) == ["first", *(f"n{number}" for number in range(600))]
+
+
+async def test_bad_lines_can_be_skipped(holdfast_command: Any, db: ThrowawayDatabase) -> None:
+    """Every one is named, the others are enqueued, and the exit code tells that not all was well."""
+    stdin = lines(*greetings(2)) + b"nonsense\n" + lines(*greetings(2)) + b'{"kind": ""}'
+    done = await holdfast_command("enqueue", "-", "--skip-bad", "--json", stdin=stdin)
+    assert done.code == 1
+    told = json.loads(done.out)
+    assert (told["new"], [bad["line"] for bad in told["bad"]]) == (4, [3, 6])
+    assert "line 3 is no job" in done.err
+    assert "line 6 is no job: kind is ''" in done.err
+    assert len(await names(db)) == 4
+
+
+async def test_all_lines_or_none(holdfast_command: Any, db: ThrowawayDatabase) -> None:
+    """Atomic undoes what stands before a bad line, in former batches too."""
+    many = lines(*greetings(5100))
+    done = await holdfast_command("enqueue", "-", "--atomic", stdin=many + b"nonsense\n")
+    assert done.code == 1
+    assert "line 5101 is no job" in done.err
+    assert "nothing is enqueued" in done.err
+    assert done.out.startswith("0 jobs enqueued in ")
+    assert await names(db) == []
+    assert (await holdfast_command("enqueue", "-", "--atomic", stdin=many)).code == 0
+    assert len(await names(db)) == 5100
+
+
+async def test_lines_are_checked_against_the_application(
+    holdfast_command: Any, db: ThrowawayDatabase
+) -> None:
+    """With --app a wrong argument or kind makes a bad line."""
+    stdin = lines({"kind": "greet", "args": {"name": "Ada"}}, {"kind": "greet", "args": {"nam": "Ada"}})
+    done = await holdfast_command("enqueue", "-", "--app", "shop:app", stdin=stdin)
+    assert "line 2 is no job: arguments of 'greet' are wrong" in done.err
+    assert await names(db) == ["Ada"]
+    done = await holdfast_command("enqueue", "-", "--app", "shop:app", stdin=lines({"kind": "great"}))
+    assert "line 1 is no job: no handler is registered for kind 'great'" in done.err
+
+
+async def test_a_slow_stream_goes_in_as_it_comes(
+    folder: Path, environment: dict[str, str], db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """A line is not kept back until a batch is full."""
+    process = await asyncio.create_subprocess_exec(
+        *HOLDFAST,
+        "enqueue",
+        "-",
+        cwd=folder,
+        env=environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write(lines(*greetings(1)))
+    await eventually(lambda: db.value("select count(*) from holdfast.jobs"))
+    process.stdin.close()
+    assert await process.wait() == 0
