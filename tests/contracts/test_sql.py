@@ -78,7 +78,7 @@ def test_every_block_says_what_it_is_for(noun: str, name: str) -> None:
     assert re.match(r"[A-Z].*\.$", said), f"{noun}.{name} has no sentence above it"
     if re.search(r"\bfor (update|share|no key update|key share)\b", body(text)):
         assert re.search(r"\b([Ll]ock|[Tt]akes|[Ss]kip)", said), f"{noun}.{name} locks silently"
-    if "worker_id is not null" in body(text) and "attempt = $2" in body(text):
+    if "state in ('claimed', 'running')" in body(text) and "attempt = $2" in body(text):
         assert "Zero rows" in said, f"{noun}.{name} does not say what zero rows mean"
 
 

@@ -31,6 +31,16 @@ HOT = [
     ("interventions", "cancel_jobs"),
     ("logs", "append_logs"),
 ]
+# Written by the holders of attempts: each looks its rows up by job id, never among all that is held.
+FENCED = (
+    "finish_jobs",
+    "put_back_jobs",
+    "start_jobs",
+    "report_progress",
+    "check_lease",
+    "save_checkpoint",
+    "append_logs",
+)
 LARGE = frozenset({"jobs", "live_jobs"})
 # A partial index of what workers hold at this moment: it is no larger than the fleet.
 SMALL_INDEXES = frozenset({"live_jobs_held"})
@@ -121,6 +131,11 @@ async def test_hot_statements_read_by_index_only(db: ThrowawayDatabase, filling:
         await connection.close()
     wrong = {name: found for name, plan in plans.items() if (found := faults(plan))}
     assert not wrong
+    for name in FENCED:
+        used = {
+            node.get("Index Name") for node in nodes(plans[name]) if node.get("Relation Name") == "live_jobs"
+        }
+        assert used <= {None, "live_jobs_pkey"}, name
     # A claim walks the index of what is available from its head; without a limit it looks at no other.
     claim = [node for node in nodes(plans["claim_jobs"]) if node.get("Relation Name") == "live_jobs"]
     assert {node.get("Index Name") for node in claim} == {None, "live_jobs_available", "live_jobs_pkey"}

@@ -36,8 +36,9 @@ create index jobs_tags on holdfast.jobs using gin (tags) where tags <> '{}';
 create index jobs_parent on holdfast.jobs (parent_id) where parent_id is not null;
 create index jobs_created on holdfast.jobs using brin (created_at) with (autosummarize = on);
 
--- Where a job stands: one narrow row for as long as it lives.  worker_id is set exactly while an
--- attempt holds the job, so "job id, attempt, worker_id is not null" is the fence of every write.
+-- Where a job stands: one narrow row for as long as it lives.  worker_id is set exactly while an attempt
+-- holds the job.  The fence of every write is "job id, attempt, state in ('claimed', 'running')": it asks
+-- for the state, since "worker_id is not null" would lead a planner that saw nothing held to live_jobs_held.
 --   scheduled  due at run_at          available  may be claimed
 --   claimed    in a worker's buffer   running    its handler runs
 --   waiting    a suspended run

@@ -115,7 +115,7 @@ with ended as (
         as e (job_id, attempt, outcome, reason, result, error, seconds, failed)
 ), gone as (
     delete from holdfast.live_jobs l using ended e
-    where l.job_id = any (array[e.job_id]) and l.attempt = any (array[e.attempt]) and l.worker_id is not null
+    where l.job_id = any (array[e.job_id]) and l.attempt = any (array[e.attempt]) and l.state in ('claimed', 'running')
     returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at,
               e.outcome, e.reason, e.result, e.error, e.seconds, e.failed
 )
@@ -138,7 +138,7 @@ with ended as (
     select l.job_id, l.queue, l.kind, l.attempt, l.failures + e.failed as failures, l.worker_id, l.claimed_at,
            l.started_at, l.cancel_requested_at is not null as cancelled, e.outcome, e.delay, e.reason, e.error
     from holdfast.live_jobs l join ended e on l.job_id = any (array[e.job_id]) and l.attempt = any (array[e.attempt])
-    where l.worker_id is not null
+    where l.state in ('claimed', 'running')
     order by e.job_id
     for update of l
 ), gone as (
@@ -184,13 +184,13 @@ returning l.job_id;
 -- Writes how far an attempt is, 0 to 1, with a note.  Zero rows: the lease was lost.
 update holdfast.live_jobs l
 set progress = $3::real, progress_note = $4::text
-where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id is not null
+where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
 returning l.job_id;
 
 -- name: check_lease
 -- Locks one held attempt until the transaction ends, so that it cannot be rescued meanwhile.  Zero rows: the lease was lost.
 select l.job_id from holdfast.live_jobs l
-where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id is not null
+where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
 for update;
 
 -- name: cancel_requests

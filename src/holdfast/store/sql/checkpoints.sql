@@ -3,7 +3,7 @@
 -- meanwhile.  Zero rows: the lease was lost, nothing was saved.
 with held as (
     select l.job_id, l.attempt from holdfast.live_jobs l
-    where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id is not null
+    where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
     for share
 )
 insert into holdfast.checkpoints as c (job_id, attempt, version, data, saved_at)
@@ -20,7 +20,7 @@ select c.version, c.data::text, c.attempt, c.saved_at from holdfast.checkpoints 
 -- Forgets the state of a held attempt, whose live_jobs row it locks.  Zero rows: the lease was lost; false: there was nothing to forget.
 with held as (
     select l.job_id from holdfast.live_jobs l
-    where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id is not null
+    where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
     for share
 ), gone as (
     delete from holdfast.checkpoints c using held h where c.job_id = h.job_id returning c.job_id

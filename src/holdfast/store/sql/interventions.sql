@@ -53,8 +53,8 @@ select t.job_id from target t order by t.job_id;
 
 -- name: retry_jobs
 -- Takes up failed and cancelled jobs again, with all their attempts to spend, and makes scheduled ones available now.
--- How a job had ended becomes a row of its attempts.  Answers for each job null, or the live job that holds its unique
--- key: then it stays as it is.  Locks finished_jobs, then live_jobs rows, in id order.
+-- How a job had ended becomes a row of its attempts.  Answers each job, with its unique key and the live job that holds
+-- that key where it stays as it is for that (0: it has just ended), else with nulls.  Locks finished_jobs, then live_jobs rows, in id order.
 -- A job without a row in the answer is in another state or never was.
 with ended as materialized (
     select f.* from holdfast.finished_jobs f
@@ -101,12 +101,12 @@ with ended as materialized (
     from (select v.queue from lived v union all select s.queue from due_later s) c
     having count(*) > 0
 )
-select c.job_id, c.holder from (
-    select v.job_id, null::bigint as holder from lived v
+select c.job_id, c.unique_key, c.holder from (
+    select v.job_id, null::text as unique_key, null::bigint as holder from lived v
     union all
-    select s.job_id, null from due_later s
+    select s.job_id, null, null from due_later s
     union all
-    select e.job_id, coalesce(
+    select e.job_id, j.unique_key, coalesce(
         (select l.job_id from holdfast.live_jobs l where l.unique_key = j.unique_key),
         (select v.job_id from lived v join holdfast.jobs o on o.id = any (array[v.job_id])
          where o.unique_key = j.unique_key),

@@ -8,7 +8,7 @@ with line as (
     select l.job_id, l.attempt
     from (select distinct n.job_id, n.attempt from line n) a
     join holdfast.live_jobs l on l.job_id = any (array[a.job_id]) and l.attempt = any (array[a.attempt])
-    where l.worker_id is not null
+    where l.state in ('claimed', 'running')
     order by a.job_id
     for share of l
 ), written as (
