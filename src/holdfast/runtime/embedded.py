@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import warnings
 from pathlib import Path
 from types import TracebackType
@@ -75,6 +76,8 @@ class EmbeddedServer:
         server, self._server = self._server, None
         if server is not None:
             server.cleanup()
+            # At the end of the program it would look again, and make a folder anew that is gone by then.
+            atexit.unregister(server._cleanup)
 
     def __enter__(self) -> Self:
         self.start()
