@@ -71,21 +71,24 @@ def play(stage: Stage, scale: Scale, console: Console) -> bool:
     with connect(stage.settings.database_url, autocommit=True) as connection:
         with (
             Screen(console, scale.pushes) as screen,
-            Fleet(stage.settings, stage.folder / "logs", workers=scale.workers) as fleet,
+            Fleet(stage.settings, stage.folder / "logs", workers=scale.workers, ttl=scale.ttl) as fleet,
         ):
             forge = build(stage.settings)
             story = Story(forge, connection, stage.server_url, scale, tell=screen.tell, show=screen.show)
             crowd = story.play(fleet, stage.folder / "clients")
         report.show(console, connection, crowd.ledger, story.death, seconds=story.seconds)
-        check = Check(connection, stage.settings.root, crowd.ledger, story.doomed, story.death)
-        return report.judge(console, check.findings(), fleet.exit_codes)
+        check = Check(
+            connection, stage.settings.root, crowd.ledger, story.doomed, story.death, fleet.exit_codes
+        )
+        return report.judge(console, check.findings())
 
 
 def main() -> int:
     """Run the demo; answers the exit status."""
     # A polite end looks like Ctrl-C: everything that was begun is taken away again.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console()
+    # Where nobody looks on, a file has no width of its own.
+    console = Console() if sys.stdout.isatty() else Console(width=110)
     try:
         console.print("starting PostgreSQL, a GitHub on loopback and an empty forge")
         with prepared() as stage:

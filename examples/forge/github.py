@@ -94,7 +94,8 @@ class GitHub:
             with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310 - as above
                 return json.loads(answer.read(MOST_BYTES)), answer.headers
         except urllib.error.HTTPError as error:
-            raise _meaning(error) from error
+            with error:  # its answer is a connection that has to be closed
+                raise _meaning(error) from error
         except ValueError as error:
             msg = f"the answer is no JSON: {error}"
             raise AnswerUnusable(msg) from error

@@ -140,7 +140,5 @@ def register(forge: Forge) -> None:
 
 
 def request(forge: Forge, connection: Connection, organisation: str) -> int:
-    """Ask for an organisation's import, in the caller's transaction; answers the import's id."""
-    import_id = imports.add(connection, organisation)
-    forge.enqueue(connection, DISCOVER, {"import_id": import_id})
-    return import_id
+    """Ask for an organisation's import, in the caller's transaction; answers the job's id."""
+    return forge.enqueue(connection, DISCOVER, {"import_id": imports.add(connection, organisation)})

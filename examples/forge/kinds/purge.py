@@ -27,7 +27,7 @@ _OLD: Final = {
 def register(forge: Forge) -> None:
     """Register the kind and its nightly schedule."""
 
-    @forge.app.job(kind="jobs:purge_completed", queue="chores", priority=8, timeout=3600)
+    @forge.app.job(kind="jobs:purge_completed", queue="chores", priority=8, retry=forge.retry, timeout=3600)
     def purge(job: holdfast.Job, days: int = 14) -> dict[str, int]:
         age = timedelta(days=max(1, days))
         return {what: _purge(job, forge, statement, age) for what, statement in _OLD.items()}

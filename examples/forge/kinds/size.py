@@ -13,7 +13,7 @@ KIND = "repo:size_recalc"
 def register(forge: Forge) -> None:
     """Register the kind."""
 
-    @forge.app.job(kind=KIND, queue="sizes", priority=7)
+    @forge.app.job(kind=KIND, queue="sizes", priority=7, retry=forge.retry)
     def recalculate_size(repository_id: int) -> int:
         with forge.connect() as connection:
             repository = repositories.find(connection, forge.settings.root, repository_id)

@@ -22,7 +22,7 @@ returning ranking->0->>'repository'
 def register(forge: Forge) -> None:
     """Register the kind and its schedule."""
 
-    @forge.app.job(kind="trending:compute", queue="chores")
+    @forge.app.job(kind="trending:compute", queue="chores", retry=forge.retry)
     async def compute_trending(job: holdfast.Job) -> None:
         # An async handler: the connection is asyncpg's, and the ranking commits with the job's completion.
         async with job.transaction() as connection:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ class Finding:
 class Check:
     """Compares what clients did with what the forge made of it.
 
-    *doomed* are the jobs that were enqueued in order to fail; *death* is the end of the killed worker.
+    *doomed* are the jobs that were enqueued in order to fail; *death* is the end of the killed worker,
+    *exit_codes* say how all of them ended.
     """
 
     connection: Connection
@@ -34,6 +35,7 @@ class Check:
     ledger: Ledger
     doomed: frozenset[int] = frozenset()
     death: Death | None = None
+    exit_codes: Mapping[str, int] = field(default_factory=dict)
 
     def findings(self) -> list[Finding]:
         """Answer every question."""
@@ -47,6 +49,7 @@ class Check:
             ("refs, default branch and size are what git has on disk", self._disk),
             ("no job failed but those that had to", self._failures),
             ("every job of the killed worker was run again by another", self._rescue),
+            ("every other worker stopped in good order", self._stops),
         ]
         return [Finding(claim, ask()) for claim, ask in questions]
 
@@ -141,3 +144,8 @@ class Check:
             attempt,
         )
         return [] if rows else [f"job {job_id} did not end in a later attempt than {attempt}"]
+
+    def _stops(self) -> list[str]:
+        killed = self.death.worker if self.death else None
+        ended = {name: code for name, code in self.exit_codes.items() if name != killed}
+        return [f"{name} ended with {code}" for name, code in ended.items() if code != 0]

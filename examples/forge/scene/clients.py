@@ -106,6 +106,16 @@ class Crowd:
         home.push(grow(home.folder, [growth]), self.ledger)
         return home
 
+    def push_many(self, refs: int) -> None:
+        """Push so many new branches at once, as somebody does who moves in with a whole history."""
+        repository = self._repositories[-1]
+        clone = self._clone(repository, "newcomer")
+        growths = [
+            Growth(f"refs/heads/newcomer/{n}", f"newcomer branch {n}", parent=DEFAULT_BRANCH)
+            for n in range(refs)
+        ]
+        clone.push(grow(clone.folder, growths), self.ledger)
+
     def _clone(self, repository: Repository, name: str) -> Clone:
         return Clone(repository, self._folder / name / f"{repository.name}.git", name)
 

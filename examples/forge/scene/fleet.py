@@ -16,7 +16,6 @@ from examples.forge.scene.commands import command, environment
 from examples.forge.settings import Settings
 
 SLOTS = 4
-TTL = 5.0
 # What a worker gets to finish its jobs, and what its process gets to end beyond that, in seconds.
 GRACE, BEYOND_GRACE = 10.0, 15.0
 # How long a frozen worker rests before we look, in seconds: a statement that it sent may still do something.
@@ -51,13 +50,14 @@ class Death:
     pid: int
     at: datetime
     held: list[HeldJob]
+    ttl: float
 
 
 class Fleet:
-    """Worker processes that run while entered, each with a log file in *folder*."""
+    """Worker processes that run while entered, with logs in *folder* and leases of *ttl* seconds."""
 
-    def __init__(self, settings: Settings, folder: Path, *, workers: int) -> None:
-        self._settings, self._folder, self._count = settings, folder, workers
+    def __init__(self, settings: Settings, folder: Path, *, workers: int, ttl: float) -> None:
+        self._settings, self._folder, self._count, self._ttl = settings, folder, workers, ttl
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.exit_codes: dict[str, int] = {}
 
@@ -73,7 +73,7 @@ class Fleet:
         self.stop()
 
     def _start(self, name: str) -> None:
-        options = (f"--slots={SLOTS}", f"--ttl={TTL:g}s", f"--grace={GRACE:g}s", f"--name={name}")
+        options = (f"--slots={SLOTS}", f"--ttl={self._ttl:g}s", f"--grace={GRACE:g}s", f"--name={name}")
         with self._log(name).open("wb") as log:
             self.processes[name] = subprocess.Popen(
                 command("worker", "--app=examples.forge.app:app", *options),
@@ -118,7 +118,7 @@ class Fleet:
         self.exit_codes[name] = process.wait()
         del self.processes[name]
         [(now,)] = connection.execute("select clock_timestamp()").fetchall()
-        return Death(name, process.pid, now, _held(connection, process.pid))
+        return Death(name, process.pid, now, _held(connection, process.pid), self._ttl)
 
     def stop(self) -> None:
         """Ask every worker to stop, and kill what has not within its grace."""

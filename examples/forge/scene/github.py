@@ -27,7 +27,7 @@ class LoopbackGitHub:
     """Serves *folder* on a free port of the loopback interface while entered.
 
     The second page of the listing and one of the repositories are refused at first, with a 403 and a 429
-    that tell how long to rest.  *asked* counts the answers by status.
+    that tell how long to rest; another one meets a 502.  *asked* counts the answers by status.
     """
 
     def __init__(self, folder: Path, *, rest: float = 1.0) -> None:
@@ -91,6 +91,8 @@ class LoopbackGitHub:
             return _json(404, {"message": "Not Found"})
         if name == NAMES[2] and self._is_first_time(name):
             return _json(429, {"message": "slow down"}, {"Retry-After": f"{self.rest:g}"})
+        if name == NAMES[4] and self._is_first_time(name):
+            return _json(502, {"message": "Bad Gateway"})
         return _json(200, self._shown(name))
 
     def _shown(self, name: str) -> dict[str, Any]:

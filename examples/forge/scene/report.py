@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -14,18 +15,16 @@ from examples.forge.scene.clients import Ledger
 from examples.forge.scene.fleet import Death
 
 _JOBS = """
-select j.kind, count(*) filter (where j.state = 'completed'), count(*) filter (where j.state = 'failed'),
-       count(*) filter (where j.state = 'cancelled'),
-       sum(t.retried), sum(t.snoozed), sum(t.lost), sum(t.released)
-from holdfast.job_overview j
-left join lateral (
-    select count(*) filter (where a.outcome = 'retried') as retried,
-           count(*) filter (where a.outcome = 'snoozed') as snoozed,
-           count(*) filter (where a.outcome = 'lost') as lost,
-           count(*) filter (where a.outcome = 'released') as released
-    from holdfast.attempts a where a.job_id = j.id
-) t on true
-group by j.kind order by j.kind
+select kind, string_agg(format('%s %s', n, outcome), ', ' order by n desc) filter (where is_end),
+       string_agg(format('%s %s', n, outcome), ', ' order by n desc) filter (where not is_end)
+from (
+    select j.kind, j.state as outcome, true as is_end, count(*) as n
+    from holdfast.job_overview j group by 1, 2
+    union all
+    select j.kind, a.outcome, false, count(*)
+    from holdfast.attempts a join holdfast.jobs j on j.id = a.job_id group by 1, 2
+) one
+group by kind order by kind
 """
 _LATENCY = """
 select case when spooled then 'through the spool' else 'straight' end, count(*),
@@ -60,13 +59,8 @@ def show(
     console.print(f"[bold]{jobs} jobs[/] ended in {span:.1f} s: {jobs / float(span):.1f} a second")
     imported = ", ".join(f"{count} {status}" for status, count in connection.execute(_IMPORTS))
     console.print(f"[bold]repositories of the import:[/] {imported or 'none'}")
-    columns = ("kind", "completed", "failed", "cancelled", "retried", "snoozed", "lost", "released")
-    _table(
-        console,
-        "Jobs by outcome, and attempts that did not end their job",
-        columns,
-        connection.execute(_JOBS),
-    )
+    columns = ("kind", "jobs", "attempts that did not end theirs")
+    _table(console, "What became of the jobs", columns, connection.execute(_JOBS))
     latencies = [
         (way, count, *(f"{value:.2f} s" for value in values))
         for way, count, values in connection.execute(_LATENCY)
@@ -86,8 +80,9 @@ def _show_rescue(console: Console, connection: Connection, death: Death) -> None
         (job_id, kind, outcome, _seconds(rescued), _seconds(done), attempt)
         for job_id, kind, outcome, rescued, done, attempt in connection.execute(_RESCUE, parameters)
     ]
-    columns = ("job", "kind", "former attempt", "kill to rescue", "kill to done", "attempts")
-    _table(console, f"{death.worker} was killed (SIGKILL) with these jobs in hand", columns, rows)
+    columns = ("job", "kind", "its attempt", "rescued after", "done after", "attempts")
+    title = f"What {death.worker} held when it was killed (SIGKILL; its lease lasted {death.ttl:g} s)"
+    _table(console, title, columns, rows)
 
 
 def _seconds(value: Any) -> str:
@@ -95,17 +90,17 @@ def _seconds(value: Any) -> str:
 
 
 def _table(console: Console, title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right")
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=column == "kind")
     for row in rows:
-        table.add_row(*(str(value) for value in row))
+        table.add_row(*("" if value is None else str(value) for value in row))
     console.print()
     console.print(table)
 
 
-def judge(console: Console, findings: list[Finding], exit_codes: dict[str, int]) -> bool:
-    """Print the check's answers and how the workers ended; True if nothing speaks against any claim."""
+def judge(console: Console, findings: list[Finding]) -> bool:
+    """Print the check's answers; True if nothing speaks against any claim."""
     console.print("\n[bold]Was every push processed exactly once?[/]")
     for finding in findings:
         console.print(f"  {'[red]no [/]' if finding.against else '[green]yes[/]'}  {finding.claim}")
@@ -113,6 +108,4 @@ def judge(console: Console, findings: list[Finding], exit_codes: dict[str, int])
             console.print(f"         {problem}", markup=False)
         if len(finding.against) > 5:
             console.print(f"         … and {len(finding.against) - 5} more")
-    ends = ", ".join(f"{name} with {code}" for name, code in sorted(exit_codes.items()))
-    console.print(f"\nWorkers ended: {ends}")
     return not any(finding.against for finding in findings)

@@ -37,7 +37,9 @@ class Screen:
 
     def tell(self, line: str) -> None:
         """Print a line above the bars."""
-        self._console.print(f"{time.monotonic() - self._began:5.1f} s  {line}", highlight=False)
+        self._console.print(
+            f"{time.monotonic() - self._began:5.1f} s  {line}", highlight=False, soft_wrap=True
+        )
 
     def show(self, now: Standing, pushed: int) -> None:
         """Move the bars."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,13 +33,15 @@ class WorkerEnded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large the demo is; *patience* is in seconds and for the whole of it."""
+    """How large the demo is; *ttl* of the workers and *patience* for all of it are in seconds."""
 
-    pushes: int = 240
+    pushes: int = 180
     clients: int = 6
     repositories: int = 6
     workers: int = 3
+    refs_at_once: int = 40
     rankings: int = 2
+    ttl: float = 5.0
     patience: float = 110.0
 
 
@@ -60,6 +62,7 @@ class Story:
         self.scale, self._tell, self._show = scale, tell, show
         self._deadline = time.monotonic() + scale.patience
         self._wanted = threading.Event()
+        self._at_work: list[Future[None]] = []
         self.crowd: Crowd | None = None
         self.death: Death | None = None
         self.doomed: frozenset[int] = frozenset()
@@ -97,12 +100,12 @@ class Story:
         began = time.monotonic()
         self._wanted.set()
         each = -(-self.scale.pushes // len(crowd.clients))
-        at_work = [pool.submit(client.work, each, self._wanted.is_set) for client in crowd.clients]
+        self._at_work = [pool.submit(client.work, each, self._wanted.is_set) for client in crowd.clients]
         self._after(0.1, self._ask_for_imports)
         self._after(0.25, self._doom_some_jobs)
         self._after(0.4, self._refuse_connections)
-        self._after(0.65, self._kill_one)
-        self._finish(at_work)
+        self._after(0.65, lambda: self._kill_one(crowd))
+        self.until("all clients are done", lambda _: all(one.done() for one in self._at_work))
         self.seconds = time.monotonic() - began
 
     def _after(self, part: float, act: Callable[[], None]) -> None:
@@ -110,12 +113,6 @@ class Story:
         wanted = int(part * self.scale.pushes)
         self.until(f"{wanted} pushes are through", lambda _: self._pushed() >= wanted)
         act()
-
-    def _finish(self, at_work: list[Future[None]]) -> None:
-        self.until("all clients are done", lambda _: all(one.done() for one in at_work))
-        wait(at_work, return_when=FIRST_EXCEPTION)
-        for one in at_work:
-            one.result()
 
     def _ask_for_imports(self) -> None:
         with self._forge.connect() as connection:
@@ -130,38 +127,46 @@ class Story:
             )
             [(bad,)] = connection.execute(statement).fetchall()
             gone = self._forge.enqueue(connection, "push:process", {"event_id": 2**40})
-            imports.request(self._forge, connection, "nobody")
-            [(nobody,)] = connection.execute("select max(id) from holdfast.jobs").fetchall()
+            nobody = imports.request(self._forge, connection, "nobody")
         self.doomed = frozenset({bad, gone, nobody})
         self._tell("three jobs are enqueued that can never succeed: they have to fail at once")
 
     def _refuse_connections(self) -> None:
-        with server.refusing(self._server_url):
+        with server.refusing(self._server_url, self._forge.settings.database_url):
             self.until("pushes are spooled", lambda now: now.spooled >= SPOOLED_IN_OUTAGE)
             self._tell("the database refused connections for a moment: pushes went on, their events to disk")
 
-    def _kill_one(self) -> None:
+    def _kill_one(self, crowd: Crowd) -> None:
+        """Kill a worker while it holds jobs: a push with many refs gives all of them something to hold."""
+        many = threading.Thread(target=crowd.push_many, args=[self.scale.refs_at_once])
+        many.start()
+
         def killed(_: Standing) -> bool:
             self.death = self._fleet.kill_one_at_work(self._connection)
             return self.death is not None
 
-        self.until("a worker holds running jobs", killed)
+        try:
+            self.until("a worker holds running jobs", killed, look_every=0.01)
+        finally:
+            many.join()
         if self.death is not None:
             self._tell(f"{self.death.worker} is killed (SIGKILL) with {len(self.death.held)} jobs in hand")
 
     def _pushed(self) -> int:
         return len(self.crowd.ledger.accepted) if self.crowd else 0
 
-    def until(self, what: str, holds: Callable[[Standing], bool]) -> None:
-        """Look again and again until *holds*; raises `TookTooLong` and `WorkerEnded`."""
+    def until(self, what: str, holds: Callable[[Standing], bool], *, look_every: float = LOOK_EVERY) -> None:
+        """Look again and again until *holds*; raises `TookTooLong`, `WorkerEnded`, what clients raised."""
         while True:
             now = standing.look(self._connection, self._forge.settings.root)
             self._show(now, self._pushed())
             if holds(now):
                 return
+            for ended in (one for one in self._at_work if one.done()):
+                ended.result()
             if complaints := self._fleet.complaints():
                 raise WorkerEnded("; ".join(complaints))
             if time.monotonic() > self._deadline:
                 msg = f"waited in vain until {what}: {now}"
                 raise TookTooLong(msg)
-            time.sleep(LOOK_EVERY)
+            time.sleep(look_every)

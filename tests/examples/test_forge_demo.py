@@ -1,0 +1,60 @@
+"""The demo, small: real worker processes, one of them killed; and an interrupt that leaves nothing behind."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+from rich.console import Console
+
+from examples.forge import demo
+from examples.forge.scene.github import LoopbackGitHub
+from examples.forge.scene.story import Scale
+
+SMALL = Scale(
+    pushes=15, clients=2, repositories=2, workers=2, refs_at_once=20, rankings=1, ttl=1.5, patience=90.0
+)
+
+
+def test_a_small_demo_survives_the_kill_and_its_check_passes(dsn: str, tmp_path: Path) -> None:
+    """Pushes, an import, an outage and a kill: everything is processed exactly once."""
+    told = io.StringIO()
+    with LoopbackGitHub(tmp_path / "github") as github:
+        stage = demo.opened(tmp_path, dsn, github.url)
+        passed = demo.play(stage, SMALL, Console(file=told, width=120))
+    story = told.getvalue()
+    assert passed, story
+    assert "is killed (SIGKILL) with" in story
+    assert "through the spool" in story
+    assert "lost" in story
+    assert "7 imported" in story
+
+
+def test_an_interrupted_demo_leaves_nothing_behind() -> None:
+    """Ctrl-C in the middle ends workers, clients and PostgreSQL, and removes every file."""
+    with tempfile.TemporaryDirectory(prefix="hf") as folder:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "examples.forge.demo"],
+            env=os.environ | {"TMPDIR": folder},
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        with process.stdout:
+            assert any("clients with clones" in line for line in process.stdout)
+            processes = psutil.Process(process.pid).children(recursive=True)
+            [postmaster] = Path(folder).glob("*/pg/postmaster.pid")
+            processes.append(psutil.Process(int(postmaster.read_text().split()[0])))
+            process.send_signal(signal.SIGINT)
+            rest = process.stdout.read()
+        assert process.wait(timeout=60) == demo.INTERRUPTED
+        assert "interrupted" in rest
+        assert list(Path(folder).iterdir()) == []
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert len(processes) > 3
+    assert alive == []
