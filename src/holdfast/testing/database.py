@@ -7,6 +7,9 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
+import asyncpg
+
+from holdfast.errors import InputInvalid
 from holdfast.store import migrate
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.store.sqlfile import rendered
@@ -16,7 +19,8 @@ class ThrowawayDatabase:
     """A migrated schema of its own on the server at *dsn*, dropped at the end of ``async with``.
 
     *options* go to `DatabaseConfig`.  Many of them live side by side on one server without seeing
-    each other.  Give *schema* where the application's own SQL names it, in a database of the test's own.
+    each other.  Give *schema* where the application's own SQL names it, in a database of the test's own;
+    raises `InputInvalid` where it exists.
     """
 
     def __init__(self, dsn: str, *, schema: str | None = None, **options: Any) -> None:
@@ -35,16 +39,28 @@ class ThrowawayDatabase:
         return self.config.schema
 
     async def __aenter__(self) -> Self:
-        await self.database.open()
-        self._stack.push_async_callback(self.database.close)
-        self._stack.push_async_callback(self._drop)
-        await migrate.migrate(self.database)
+        async with AsyncExitStack() as undo:
+            await self.database.open()
+            undo.push_async_callback(self.database.close)
+            await self._create()
+            undo.push_async_callback(self._drop)
+            await migrate.migrate(self.database)
+            self._stack = undo.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    async def _create(self) -> None:
+        async with self.database.connection() as connection:
+            try:
+                await connection.execute(f'create schema "{self.schema}"')
+            except asyncpg.DuplicateSchemaError:
+                # It would be dropped at the end, with whatever is in it.
+                msg = f"schema {self.schema!r} is there already: a throw-away database takes only a new one"
+                raise InputInvalid(msg) from None
 
     async def _drop(self) -> None:
         async with self.database.connection() as connection:
