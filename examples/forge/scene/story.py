@@ -105,7 +105,7 @@ class Story:
         self._after(0.25, self._doom_some_jobs)
         self._after(0.4, self._refuse_connections)
         self._after(0.65, lambda: self._kill_one(crowd))
-        self.until("all clients are done", lambda _: all(one.done() for one in self._at_work))
+        self.until("all clients are done", lambda _: self._all_pushed())
         self.seconds = time.monotonic() - began
 
     def _after(self, part: float, act: Callable[[], None]) -> None:
@@ -133,7 +133,8 @@ class Story:
 
     def _refuse_connections(self) -> None:
         with server.refusing(self._server_url, self._forge.settings.database_url):
-            self.until("pushes are spooled", lambda now: now.spooled >= SPOOLED_IN_OUTAGE)
+            enough = SPOOLED_IN_OUTAGE
+            self.until("pushes are spooled", lambda now: now.spooled >= enough or self._all_pushed())
             self._tell("the database refused connections for a moment: pushes went on, their events to disk")
 
     def _kill_one(self, crowd: Crowd) -> None:
@@ -151,6 +152,9 @@ class Story:
             many.join()
         if self.death is not None:
             self._tell(f"{self.death.worker} is killed (SIGKILL) with {len(self.death.held)} jobs in hand")
+
+    def _all_pushed(self) -> bool:
+        return all(one.done() for one in self._at_work)
 
     def _pushed(self) -> int:
         return len(self.crowd.ledger.accepted) if self.crowd else 0
