@@ -85,6 +85,23 @@ async def test_a_job_that_was_taken_up_again_is_not_pruned_for_its_former_end(
     assert job_id in (await remains(scene))["attempts"]
 
 
+async def test_a_job_that_lives_beside_a_row_of_its_end_loses_only_that_row(
+    scene: Scene, clock: Clock, duty: Any
+) -> None:
+    """However such a pair came about, what lives is not deleted."""
+    await clock.set(NOON)
+    (job_id,) = await ended(scene, NOON - 20 * DAY)
+    await scene.db.fetch(
+        "insert into holdfast.live_jobs (job_id, queue, kind, priority, state, run_at) "
+        "values ($1, 'default', 'greet', 5, 'available', holdfast.now())",
+        job_id,
+    )
+    await duty(Pruner).lead(await scene.lead())
+    left = await remains(scene)
+    assert left.pop("finished_jobs") == set()
+    assert all(ids == {job_id} for ids in left.values())
+
+
 async def test_a_retry_under_way_is_left_alone(scene: Scene, clock: Clock, duty: Any) -> None:
     """Prune and retry never take the same job: whoever is second passes it over or finds nothing."""
     await clock.set(NOON)

@@ -129,6 +129,17 @@ async def test_a_leader_that_comes_second_waits_and_fires_nothing(
     assert await ticks(scene) == ["13:00:00Z"]
 
 
+async def test_a_look_that_is_out_of_date_fires_nothing(scene: Scene, clock: Clock, duty: Make) -> None:
+    """A tick that was fired, and whose job has ended since, is not fired again by a leader that was slow."""
+    await clock.set(NOON)
+    await duty(Scheduler).store([HOURLY])
+    seen = await stored(scene)
+    await look(scene, duty(Scheduler), NOON + minutes(60), clock)
+    await finish_all(scene)
+    moved = schedules.move_schedule(await scene.lead(), seen, NOON + minutes(120))
+    assert await scene.run(moved) is None
+
+
 async def test_a_firing_that_breaks_off_is_made_up_for(scene: Scene, clock: Clock, duty: Make) -> None:
     """The schedule moves on together with its job or not at all."""
     await clock.set(NOON)

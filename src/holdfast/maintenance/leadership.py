@@ -14,16 +14,18 @@ from holdfast.runtime.service import Service
 from holdfast.store import leader
 from holdfast.store.database import Database
 
-# One renewal may fail; and nobody asks more often, for an idle fleet should leave the database alone.
+# One renewal may fail, but no more: an idle fleet should leave the database alone.
 RENEWALS_IN_A_TTL = 2.2
+# Candidates come one after another, in seconds.
+SPREAD = 0.1
 
 
 class Leadership(Service):
     """Renews or takes the duty; *term* is its number while we hold it, else None.
 
-    The duty lasts *ttl* seconds without renewal; whoever waits asks as often as the leader renews, so a
-    dead one is followed within one and a half ttls, and one that resigns at once.  *worker_id* answers
-    under which worker's name we stand, if any.
+    The duty lasts *ttl* seconds without renewal.  Whoever waits sleeps until it would run out, so a dead
+    leader is followed as soon as may be, and one that resigns at once.  *worker_id* answers under which
+    worker's name we stand, if any.
     """
 
     name = "leadership"
@@ -50,8 +52,15 @@ class Leadership(Service):
         if self.term != former:
             self.events.emit("leader.changed", leads=self.term is not None, term=self.term or former)
             self.changed()
-        spread = random.uniform(0.9, 1.1)  # noqa: S311 - spreads candidates, guards nothing
-        return self._ttl / RENEWALS_IN_A_TTL * spread
+        return await self._until_next()
+
+    async def _until_next(self) -> float:
+        spread = SPREAD * random.random()  # noqa: S311 - spreads candidates, guards nothing
+        renewal = self._ttl / RENEWALS_IN_A_TTL
+        if self.term is not None:
+            return renewal - spread
+        lapse = await self._database.run(leader.leader_lapse())
+        return max(0.0, renewal if lapse is None else min(lapse, self._ttl)) + spread
 
     async def stop(self) -> None:
         """Stop, and give the duty up so that another takes over at once."""

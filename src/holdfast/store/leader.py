@@ -16,6 +16,11 @@ def lead(holder: str, worker_id: int | None, ttl: float) -> Statement[int | None
     return Statement("lead", _SQL["lead"], (holder, worker_id, ttl), first_value)
 
 
+def leader_lapse() -> Statement[float | None]:
+    """Look how many seconds the duty of whoever leads still lasts; None where nobody leads."""
+    return Statement("leader_lapse", _SQL["leader_lapse"], (), first_value)
+
+
 def resign(holder: str, term: int) -> Statement[bool]:
     """Give the duty up at once."""
     return Statement("resign", _SQL["resign"], (holder, term), is_any)

@@ -7,6 +7,11 @@ set worker_id = $2::bigint, holder = $1::text, expires_at = holdfast.now() + mak
 where d.holder = $1::text or d.expires_at <= holdfast.now()
 returning d.term;
 
+-- name: leader_lapse
+-- Seconds until the duty of whoever leads runs out; negative where nobody does.  Locks nothing.
+select extract(epoch from d.expires_at - holdfast.now())::double precision
+from holdfast.leader d where isfinite(d.expires_at);
+
 -- name: resign
 -- Gives the duty up at once, so that another takes over without waiting.
 update holdfast.leader d set expires_at = '-infinity', holder = ''
