@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import InputInvalid, JobNotFound, OptionInvalid, StateConflict, UnknownKind
-from holdfast.testing import InlineClient
+from holdfast.testing import InlineClient, SyncInlineClient
 
 
 def in_process(job: holdfast.Job) -> int:
@@ -195,3 +195,48 @@ async def test_log_lines_reach_the_logging_module(
     caplog.set_level(logging.INFO, "holdfast.job")
     await InlineClient(app).enqueue(talk.job())
     assert caplog.messages == ["hello"]
+
+
+async def test_acts_on_jobs_follow_the_real_rules(app: holdfast.App) -> None:
+    """Cancel and retry are allowed in the states in which the real client allows them."""
+    client = InlineClient(app, raises=False)
+    broken = (await client.enqueue(request(app, "broken"), max_attempts=2)).id
+    record = await client.job(broken)
+    assert (record.state, record.attempt, record.failures) == ("scheduled", 1, 1)
+    await client.retry(broken)
+    record = await client.job(broken)
+    assert (record.state, record.attempt, record.failures) == ("failed", 2, 2)
+    with pytest.raises(StateConflict, match="job 1 is failed: it cannot be cancelled"):
+        await client.cancel(broken)
+    tired = (await client.enqueue(request(app, "tired"))).id
+    assert await client.cancel(tired, reason="enough")
+    with pytest.raises(holdfast.JobCancelled, match="enough"):
+        await client.wait(tired)
+    done = (await client.enqueue(request(app, "add", a=1))).id
+    with pytest.raises(StateConflict, match="enqueue it anew"):
+        await client.retry(done)
+
+
+def test_jobs_run_inline_without_asyncio(app: holdfast.App) -> None:
+    """A sync application has the same mode, also where a handler enqueues."""
+    client = SyncInlineClient(app)
+
+    @app.job
+    def chain(n: int) -> int:
+        return n if n == 0 else int(client.wait(client.enqueue(chain.job(n - 1)).id)) + 1
+
+    with client:
+        assert client.wait(client.enqueue(chain.job(3)).id) == 3
+        assert [client.wait(one.id) for one in client.enqueue_many([request(app, "add", a=1)])] == [2]
+        with pytest.raises(ValueError, match="no such luck"):
+            client.enqueue(request(app, "broken"))
+    assert [job.outcome for job in client.jobs] == ["completed"] * 5 + ["retried"]
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "real"), [(InlineClient, holdfast.Client), (SyncInlineClient, holdfast.SyncClient)]
+)
+def test_a_stand_in_has_the_verbs_of_the_real_client(stand_in: type, real: type) -> None:
+    """Code under test can call whatever it calls in production."""
+    verbs = [{name for name in dir(one) if not name.startswith("_")} for one in (stand_in, real)]
+    assert verbs[1] <= verbs[0]

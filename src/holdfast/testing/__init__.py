@@ -3,7 +3,9 @@
 from holdfast.testing.clock import Clock
 from holdfast.testing.database import ThrowawayDatabase
 from holdfast.testing.drain import drain
-from holdfast.testing.inline import InlineClient, InlineJob
+from holdfast.testing.inline import InlineClient
+from holdfast.testing.inline_job import InlineJob
+from holdfast.testing.inline_sync import SyncInlineClient
 from holdfast.testing.probe import Probe
 from holdfast.testing.report import DrainedAttempt, DrainReport
 from holdfast.testing.synchronous import SyncThrowawayDatabase
@@ -15,6 +17,7 @@ __all__ = [
     "InlineClient",
     "InlineJob",
     "Probe",
+    "SyncInlineClient",
     "SyncThrowawayDatabase",
     "ThrowawayDatabase",
     "drain",

@@ -1,0 +1,86 @@
+"""Inline mode for applications without asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from holdfast.app.handler import JobRequest
+from holdfast.app.registry import App
+from holdfast.client.keywords import EnqueueOptions
+from holdfast.model.job import JobHandle, JobRecord
+from holdfast.testing.inline import InlineClient
+from holdfast.testing.inline_job import InlineJob
+
+T = TypeVar("T")
+
+
+class SyncInlineClient:
+    """Has the verbs of `holdfast.SyncClient`, but runs each job inside ``enqueue``; see `InlineClient`.
+
+    A job that a handler enqueues runs in a thread of its own, because the handler's event loop is busy
+    with the handler.
+    """
+
+    def __init__(self, app: App, *, raises: bool = True) -> None:
+        self._inline = InlineClient(app, raises=raises)
+
+    @property
+    def jobs(self) -> list[InlineJob]:
+        """Everything that was enqueued, in order."""
+        return self._inline.jobs
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def open(self) -> None:
+        """Do nothing: there is no database."""
+
+    def close(self) -> None:
+        """Do nothing: there is no database."""
+
+    def enqueue(
+        self, request: JobRequest, *, connection: Any = None, **options: Unpack[EnqueueOptions]
+    ) -> JobHandle:
+        """Check the job like the real client and run it; *connection* is not used."""
+        return _run(self._inline.enqueue(request, connection=connection, **options))
+
+    def enqueue_many(
+        self, requests: Iterable[JobRequest], *, connection: Any = None, **options: Unpack[EnqueueOptions]
+    ) -> list[JobHandle]:
+        """Check all jobs, then run them one after the other."""
+        return _run(self._inline.enqueue_many(requests, connection=connection, **options))
+
+    def wait(self, job_id: int, *, timeout: timedelta | float | None = None) -> Any:
+        """Return a job's result as the real client would; see `InlineClient.wait`."""
+        return _run(self._inline.wait(job_id, timeout=timeout))
+
+    def job(self, job_id: int) -> JobRecord:
+        """Return everything about a job but the timeline of its attempts; raises `JobNotFound`."""
+        return _run(self._inline.job(job_id))
+
+    def cancel(self, job_id: int, *, reason: str | None = None) -> bool:
+        """Cancel a job that would run again; raises `StateConflict` for one that has ended, `JobNotFound`."""
+        return _run(self._inline.cancel(job_id, reason=reason))
+
+    def retry(self, job_id: int, *, reason: str | None = None) -> None:
+        """Run a job again that failed, was cancelled or rests; raises `StateConflict`, `JobNotFound`."""
+        _run(self._inline.retry(job_id, reason=reason))
+
+
+def _run(call: Coroutine[Any, Any, T]) -> T:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(call)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, call).result()
