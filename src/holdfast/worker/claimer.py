@@ -26,6 +26,9 @@ STALE = 1.0
 # Looks after falling asleep, in seconds: an enqueue that saw us awake may commit a little later.
 LOOKS = (0.02, 0.1, 0.3, 1.0, 2.0)
 BUSY_BEFORE_AWAKE = 1.0
+# How often what is held is compared with the database, in seconds, although no answer was lost lately: the
+# server may go on with a claim, and write it, long after its connection broke here.
+RECONCILE_EVERY = 10.0
 
 
 class Claimer(Service):
@@ -56,7 +59,7 @@ class Claimer(Service):
         self.draining = False
         self._order = list(config.queues)
         self._limited: tuple[str, ...] | None = None
-        self._doubtful = False
+        self._doubtful, self._reconciled_at = False, time.monotonic()
         self._asleep = False
         self._looks = 0
         self._busy_since: float | None = None
@@ -86,7 +89,7 @@ class Claimer(Service):
         """Claim once; answer how long to rest."""
         if self.draining or not self.worker_id:
             return self._config.poll
-        if self._doubtful:
+        if self._doubtful or time.monotonic() - self._reconciled_at > RECONCILE_EVERY:
             await self.reconcile()
         self._measure_pace()
         self._give_back_stale()
@@ -144,15 +147,14 @@ class Claimer(Service):
         """Give back what the database says we hold and we do not know of: the answer of a claim was lost."""
         if not self.worker_id:
             return
-        stray = [
-            fence
-            for fence in await self._database.run(attempts.held_attempts(self.worker_id))
-            if fence not in self._held.fences
-        ]
+        # What is reported while the database answers is dropped by then, but was never strange to us.
+        known = frozenset(self._held.fences)
+        found = await self._database.run(attempts.held_attempts(self.worker_id))
+        stray = [fence for fence in found if fence not in known]
         if stray:
             self._held.take(stray)
             self._reporter.put_back(stray, released("the answer of the claim was lost"))
-        self._doubtful = False
+        self._doubtful, self._reconciled_at = False, time.monotonic()
 
     async def _rest_after_short_claim(self, any_claimed: bool) -> float:
         if not self._config.listens:
