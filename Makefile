@@ -38,11 +38,12 @@ soak: setup ## run the long tests under load
 	@$(python) -m pytest -q -m soak --timeout 3600
 
 docs: setup ## check that the docs say what the program does
-	@$(python) -m pytest -q tests/contracts -k docs
+	@$(python) -m pytest -q tests/contracts -k "docs or tutorial or bad_input or states or reference"
 
 generate: setup ## write the sync client and the tables of the docs anew from the code
 	@$(python) scripts/sync_client.py
 	@$(python) scripts/reference_tables.py
+	@$(python) scripts/cli_reference.py
 
 lock: setup ## write requirements/*.txt anew from pyproject.toml, with hashes
 	@echo "lock: installing $(uv)"; $(python) -m pip install -qq --disable-pip-version-check $(uv)
