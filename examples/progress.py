@@ -13,7 +13,6 @@ import asyncpg
 import holdfast
 
 app = holdfast.App()
-PROGRESS = "select progress_note, progress from holdfast.live_jobs where job_id = $1 and progress > 0"
 LINES = "select attempt, level, line from holdfast.job_logs where job_id = $1"
 
 
@@ -28,9 +27,9 @@ async def main() -> None:
     dsn = os.environ["HOLDFAST_DATABASE_URL"]
     async with holdfast.Client(dsn) as client, asyncpg.create_pool(dsn) as pool:
         handle = await client.enqueue(convert.job())
-        while not (seen := await pool.fetchrow(PROGRESS, handle.id)):
+        while (seen := await client.job(handle.id)).progress is None:
             await asyncio.sleep(0.05)
-        print("{}: {:.0%}".format(*seen))
+        print(f"{seen.progress_note}: {seen.progress:.0%}")
         await client.wait(handle.id, timeout=30)
         for line in await pool.fetch(LINES, handle.id):
             print("attempt {}, {}: {}".format(*line))
