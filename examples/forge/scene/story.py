@@ -19,7 +19,7 @@ from examples.forge.scene.fleet import Death, Fleet
 from examples.forge.scene.github import ORGANISATION
 from examples.forge.scene.standing import Standing
 
-LOOK_EVERY = 0.1
+LOOK_EVERY = 0.2
 SPOOLED_IN_OUTAGE = 3
 
 
@@ -33,7 +33,11 @@ class WorkerEnded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large the demo is; *ttl* of the workers and *patience* for all of it are in seconds."""
+    """How large the demo is.
+
+    All times are in seconds: *pushing* is the most that the pushes may take, so a slow machine makes fewer of
+    them; *ttl* is the workers'; *patience* is for all of it.
+    """
 
     pushes: int = 180
     clients: int = 6
@@ -42,6 +46,7 @@ class Scale:
     refs_at_once: int = 40
     rankings: int = 2
     ttl: float = 5.0
+    pushing: float = 60.0
     patience: float = 110.0
 
 
@@ -62,6 +67,7 @@ class Story:
         self.scale, self._tell, self._show = scale, tell, show
         self._deadline = time.monotonic() + scale.patience
         self._wanted = threading.Event()
+        self._began = 0.0
         self._at_work: list[Future[None]] = []
         self.crowd: Crowd | None = None
         self.death: Death | None = None
@@ -97,22 +103,30 @@ class Story:
         return crowd
 
     def _push(self, crowd: Crowd, pool: ThreadPoolExecutor) -> None:
-        began = time.monotonic()
+        self._began = time.monotonic()
         self._wanted.set()
         each = -(-self.scale.pushes // len(crowd.clients))
-        self._at_work = [pool.submit(client.work, each, self._wanted.is_set) for client in crowd.clients]
+        self._at_work = [pool.submit(client.work, each, self._is_wanted) for client in crowd.clients]
         self._after(0.1, self._ask_for_imports)
         self._after(0.25, self._doom_some_jobs)
         self._after(0.4, self._refuse_connections)
         self._after(0.65, lambda: self._kill_one(crowd))
         self.until("all clients are done", lambda _: self._all_pushed())
-        self.seconds = time.monotonic() - began
+        self.seconds = self._passed()
 
     def _after(self, part: float, act: Callable[[], None]) -> None:
-        """Do something once *part* of all pushes are through."""
-        wanted = int(part * self.scale.pushes)
-        self.until(f"{wanted} pushes are through", lambda _: self._pushed() >= wanted)
+        """Do something once *part* of all pushes are through, or of their time is over."""
+        wanted, late = int(part * self.scale.pushes), part * self.scale.pushing
+        self.until(
+            f"{wanted} pushes are through", lambda _: self._pushed() >= wanted or self._passed() > late
+        )
         act()
+
+    def _passed(self) -> float:
+        return time.monotonic() - self._began
+
+    def _is_wanted(self) -> bool:
+        return self._wanted.is_set() and self._passed() < self.scale.pushing
 
     def _ask_for_imports(self) -> None:
         with self._forge.connect() as connection:
