@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -90,6 +91,19 @@ class Program:
             self.process.kill()
         # The log ends when the last process that writes to it has ended.
         await self.ended()
+
+
+def free_port() -> int:
+    """The first of two neighbouring ports that nobody uses."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from holdfast.app.handler import JobRequest, Policy
 from holdfast.store import workers
 from holdfast.store.sqlfile import rendered
 from holdfast.testing import ThrowawayDatabase
+from tests.cli.conftest import free_port
 
 WORKER = ("worker", "--app", "shop:app", "--slots", "2", "--ttl", "2s")
 
@@ -23,19 +24,6 @@ WORKER = ("worker", "--app", "shop:app", "--slots", "2", "--ttl", "2s")
 def request(kind: str, args: str = "{}") -> JobRequest:
     """A request for a kind of shop.py, which lives in another process."""
     return JobRequest(kind, args, Policy())
-
-
-def free_port() -> int:
-    """The first of two neighbouring ports that nobody uses."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port
 
 
 def page(port: int, path: str) -> tuple[int, str]:
@@ -183,12 +171,16 @@ async def test_a_worker_needs_a_migrated_schema(
 async def test_a_start_without_a_database_fails_unless_told_to_wait(
     start_holdfast: Any, holdfast_command: Any
 ) -> None:
-    """A wrong address is found out at once; an orchestrator may prefer to wait."""
+    """A wrong address is found out at once; an orchestrator may prefer to wait, and is answered meanwhile."""
     away = {"HOLDFAST_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/x"}
     done = await holdfast_command(*WORKER, **away)
     assert (done.code, "PostgreSQL cannot be reached" in done.err) == (1, True)
-    program = await start_holdfast(*WORKER, "--wait-for-database", **away)
+    port = free_port()
+    options = ("--wait-for-database", "--metrics-port", str(port))
+    program = await start_holdfast(*WORKER, *options, **away)
     await program.probe.wait_for("database.awaited", times=2)
+    assert (await asyncio.to_thread(page, port, "/livez"))[0] == 200
+    assert (await asyncio.to_thread(page, port, "/readyz"))[0] == 503
     program.send(signal.SIGTERM)
     assert await program.ended() == 0
 

@@ -73,8 +73,9 @@ class Serving:
         return DONE if finished else LEFT_OVER
 
     async def _live(self) -> None:
-        await self._start()
+        # First, so that an orchestrator gets its answers while we wait for the database.
         self._telemetry.serve(self._process)
+        await self._start()
         await self._process.drained()
 
     async def _start(self) -> None:

@@ -45,7 +45,8 @@ class Attention(Service):
         await self._mark_started()
         if self._asked:
             self._asked = False
-            await self._pass_cancels_on()
+            if self._held.fences:
+                await self._pass_cancels_on()
         return WORTH_MARKING
 
     async def _mark_started(self) -> None:

@@ -29,6 +29,8 @@ BUSY_BEFORE_AWAKE = 1.0
 # How often what is held is compared with the database, in seconds, although no answer was lost lately: the
 # server may go on with a claim, and write it, long after its connection broke here.
 RECONCILE_EVERY = 10.0
+# How old the queues' limits may be where changes are announced, in seconds.
+LIMITS_AGE = 60.0
 
 
 class Claimer(Service):
@@ -59,6 +61,7 @@ class Claimer(Service):
         self.draining = False
         self._order = list(config.queues)
         self._limited: tuple[str, ...] | None = None
+        self._limited_at = 0.0
         self._doubtful, self._reconciled_at = False, time.monotonic()
         self._asleep = False
         self._looks = 0
@@ -141,6 +144,7 @@ class Claimer(Service):
         if self._limited is None:
             found = await self._database.run(queue_limits(queues))
             self._limited = tuple(queue.name for queue in found if queue.limited and not queue.paused)
+            self._limited_at = time.monotonic()
         return self._limited
 
     async def reconcile(self) -> None:
@@ -178,8 +182,9 @@ class Claimer(Service):
             self._asleep = False
 
     def _jittered_poll(self) -> float:
-        # Each poll looks at the limits anew: without LISTEN nobody tells us of a change.
-        self._limited = None
+        # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
+        if not self._config.listens or time.monotonic() - self._limited_at > LIMITS_AGE:
+            self._limited = None
         return self._config.poll * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
 
     def _measure_pace(self) -> None:

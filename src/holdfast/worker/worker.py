@@ -109,7 +109,7 @@ class Worker:
     @property
     def lives(self) -> bool:
         """False when only a restart helps: the loop stands still for longer than any job may take."""
-        return self.lease.is_watched
+        return not self.worker_id or self.lease.is_watched
 
     @property
     def ready(self) -> bool:
