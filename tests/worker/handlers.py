@@ -225,6 +225,39 @@ async def transact_on_loop(job: holdfast.Job, table: str, how: str) -> str:
     return "this is not used"
 
 
+def transact_late(job: holdfast.Job, table: str, folder: str) -> None:
+    """Write, and commit on the first attempt only when told to."""
+    try:
+        with job.transaction() as connection:
+            name = sql.Identifier(*table.split("."))
+            connection.execute(sql.SQL("insert into {} values (%s)").format(name), [job.id])
+            job.result = job.attempt
+            if job.attempt == 1:
+                (Path(folder) / "begun").touch()
+                while not (Path(folder) / "go").exists():
+                    time.sleep(0.01)
+    except holdfast.LeaseLost as error:
+        (Path(folder) / "came").write_text(f"LeaseLost: {error}")
+        raise
+
+
+async def transact_late_on_loop(job: holdfast.Job, table: str, folder: str) -> None:
+    """The same, on the loop."""
+    try:
+        async with job.transaction() as connection:
+            await connection.copy_records_to_table(
+                "notes", schema_name=table.split(".")[0], records=[(job.id,)]
+            )
+            job.result = job.attempt
+            if job.attempt == 1:
+                (Path(folder) / "begun").touch()
+                while not (Path(folder) / "go").exists():  # noqa: ASYNC110 - other executors have only files
+                    await asyncio.sleep(0.01)
+    except holdfast.LeaseLost as error:
+        (Path(folder) / "came").write_text(f"LeaseLost: {error}")
+        raise
+
+
 def checkpoint(job: holdfast.Job) -> Any:
     """Go on from a checkpoint; the third try finds it deleted."""
     state = job.load_checkpoint(version=2)
@@ -237,10 +270,38 @@ def checkpoint(job: holdfast.Job) -> Any:
     return [state, job.load_checkpoint(version=2)]
 
 
+async def checkpoint_on_loop(job: holdfast.Job) -> Any:
+    """The same, on the loop."""
+    state = await job.load_checkpoint(version=2)
+    if state is None:
+        await job.save_checkpoint({"page": 7, "text": "über\n"}, version=2)
+        return holdfast.Snooze(0.01)
+    if job.attempt == 2:
+        return holdfast.Retry(0.01, f"seen {state['page']}")
+    await job.delete_checkpoint()
+    return [state, await job.load_checkpoint(version=2)]
+
+
 def old_checkpoint(job: holdfast.Job) -> None:
     """Meet a checkpoint that a newer handler saved."""
     job.save_checkpoint([1], version=9)
     job.load_checkpoint(version=1)
+
+
+async def old_checkpoint_on_loop(job: holdfast.Job) -> None:
+    """The same, on the loop."""
+    await job.save_checkpoint([1], version=9)
+    await job.load_checkpoint(version=1)
+
+
+def bad_checkpoint(job: holdfast.Job) -> None:
+    """Try to save what is no data."""
+    job.save_checkpoint(object())
+
+
+async def bad_checkpoint_on_loop(job: holdfast.Job) -> None:
+    """The same, on the loop."""
+    await job.save_checkpoint(object())
 
 
 def large_checkpoint(job: holdfast.Job) -> None:
@@ -248,25 +309,53 @@ def large_checkpoint(job: holdfast.Job) -> None:
     job.save_checkpoint("x" * 1_100_000)
 
 
-def progress(job: holdfast.Job, path: str) -> None:
-    """Say how far it is, then wait until the file is gone."""
+async def large_checkpoint_on_loop(job: holdfast.Job) -> None:
+    """The same, on the loop."""
+    await job.save_checkpoint("x" * 1_100_000)
+
+
+def progress(job: holdfast.Job, folder: str) -> None:
+    """Say how far it is, then wait for the word."""
     job.progress(0.25, "a quarter")
-    job.progress(0.5, "half")
-    while Path(path).exists():
+    job.progress(0.5, "half \x00")
+    job.log.info("said so")
+    while not (Path(folder) / "go").exists():
         time.sleep(0.01)
 
 
+async def progress_on_loop(job: holdfast.Job, folder: str) -> None:
+    """The same, on the loop."""
+    job.progress(0.25, "a quarter")
+    job.progress(0.5, "half \x00")
+    job.log.info("said so")
+    while not (Path(folder) / "go").exists():  # noqa: ASYNC110 - other executors have only files
+        await asyncio.sleep(0.01)
+
+
 def write_logs(job: holdfast.Job) -> None:
-    """Write to both logs, and once in a way that cannot be formatted."""
+    """Write to both logs."""
     job.log.info("through the job: %d", job.attempt)
     logging.getLogger("tests.elsewhere").warning("through logging: \x00 ü")
-    logging.getLogger("tests.elsewhere").warning("%d", "no number")
     job.log.debug("too quiet to keep")
+
+
+def log_badly(job: holdfast.Job) -> str:
+    """Make a log call that cannot be formatted, then a good one."""
+    job.log.info("%d", "no number")
+    job.log.info("after it")
+    return "done"
+
+
+def log_and_retry(job: holdfast.Job) -> Any:
+    """Write two lines and ask for another try, once."""
+    job.log.info("attempt %d", job.attempt)
+    job.log.info("more")
+    return holdfast.Retry(0.01) if job.attempt == 1 else None
 
 
 def write_much(job: holdfast.Job) -> None:
     """Write more than 1 MiB."""
-    for n in range(1200):
+    for n in range(1100):
         job.log.info("%05d %s", n, "x" * 994)
 
 

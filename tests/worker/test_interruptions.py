@@ -158,6 +158,28 @@ async def test_the_end_of_the_grace_hands_the_job_back_unspent(
     await _came_to_an_end(executor, pid, tmp_path, eventually)
 
 
+async def test_an_error_made_of_a_stop_costs_nothing(
+    work: Any, client: holdfast.Client, db: ThrowawayDatabase, probe: Probe
+) -> None:
+    """A handler that answers its cancellation with an error of its own is released all the same."""
+    app = holdfast.App()
+
+    @app.job
+    async def grumble() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            msg = "how rude"
+            raise RuntimeError(msg) from None
+
+    process = await work(app)
+    await client.enqueue(grumble.job())
+    await probe.wait_for("attempt.started")
+    await process.stop(0.0)
+    assert await db.fetch(ATTEMPTS) == [(1, "released", "the worker is stopping")]
+    assert await db.fetch("select state, failures from holdfast.live_jobs") == [("available", 0)]
+
+
 async def test_a_cancel_and_then_a_stop_end_the_job_as_cancelled(
     work: Any,
     client: holdfast.Client,

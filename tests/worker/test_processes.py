@@ -178,13 +178,14 @@ async def test_children_die_with_a_worker_that_was_killed(
     await eventually(lambda: asyncio.to_thread(_is_dead, pid))
 
 
-async def test_a_script_runs_its_own_handlers(db: ThrowawayDatabase, tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_a_script_runs_its_own_handlers(loop: str, db: ThrowawayDatabase, tmp_path: Path) -> None:
     """Handlers of ``__main__`` are found as multiprocessing's spawn finds them: the script is loaded anew."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     run = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, str(script), db.dsn, db.schema],
+        [sys.executable, str(script), loop, db.dsn, db.schema],
         capture_output=True,
         text=True,
         timeout=60,
@@ -194,7 +195,7 @@ async def test_a_script_runs_its_own_handlers(db: ThrowawayDatabase, tmp_path: P
 
 
 SCRIPT = """
-import asyncio, sys
+import asyncio, importlib, sys
 import holdfast
 from holdfast.cli.wiring import WorkerProcess
 from holdfast.store.database import DatabaseConfig
@@ -216,7 +217,9 @@ async def main(dsn, schema):
     await process.stop(0.0)
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    loop = importlib.import_module(sys.argv[1]).new_event_loop
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main(*sys.argv[2:]))
 """
 
 
@@ -271,8 +274,9 @@ async def test_a_child_that_babbles_is_killed(monkeypatch: pytest.MonkeyPatch, w
         await ask(app, "pid")
 
 
-async def test_a_child_leaves_when_its_line_is_closed() -> None:
+async def test_a_child_leaves_when_its_line_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle child whose parent hangs up ends by itself, with exit code 0."""
+    monkeypatch.setattr("holdfast.worker.processes.LEAVE_LIMIT", 60.0)
     child = await Child.start(DatabaseConfig(dsn="postgresql:///nowhere"))
     await child.leave()
     assert child.exit_code == 0

@@ -46,7 +46,9 @@ class Job:
     """The job that a handler works on, as an argument of type ``holdfast.Job``.
 
     *attempt* is the fence: pass it on to systems outside the database that can refuse an older one.
-    *failures* counts what went wrong before this attempt.
+    *failures* counts what went wrong before this attempt.  *cancelled* turns true once the handler should
+    stop: a handler in a thread looks at it now and then, others are stopped.  *lost* turns true once another
+    attempt may own the job.
     """
 
     def __init__(self, claimed: ClaimedJob, port: JobPort) -> None:

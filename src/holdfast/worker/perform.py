@@ -133,15 +133,16 @@ class Performer:
         match error:
             case asyncio.CancelledError() if running.cause is Cause.CANCEL:
                 return Stop("cancel requested; the handler was stopped")
-            case asyncio.CancelledError() if running.cause is Cause.RELEASE:
-                return decide.released("the worker is stopping")
-            case TimedOut():
-                text = f"timed out after {running.claimed.timeout:g} s"
-                return self._failed(running, Failure(text, text))
             case Poison():
                 return decide.poisoned(one_line(error), told(error))
             case Misfit():
                 return decide.poisoned(one_line(error.invalid), told(error.invalid))
+            case _ if running.cause is Cause.RELEASE:
+                # Also where a handler makes an error of its own out of being stopped: a drain costs nothing.
+                return decide.released("the worker is stopping")
+            case TimedOut():
+                text = f"timed out after {running.claimed.timeout:g} s"
+                return self._failed(running, Failure(text, text))
             case LeaseLost(job_id=job_id, attempt=attempt) if running.fence == Fence(job_id, attempt):
                 return decide.released(one_line(error))
         return self._failed(running, Failure(one_line(error), told(error)))

@@ -185,7 +185,8 @@ def packed(error: HoldfastError) -> Problem:
 
 def unpacked(problem: Problem) -> HoldfastError:
     """Return the error that `packed` described, of the same type."""
-    kind = getattr(errors, problem.name, HoldfastError)
+    named = getattr(errors, problem.name, None)
+    kind = named if isinstance(named, type) and issubclass(named, HoldfastError) else HoldfastError
     # Its own __init__ would build the text anew from parts that are in the text already.
     error: HoldfastError = kind.__new__(kind, problem.text)
     error.__dict__.update(problem.facts)

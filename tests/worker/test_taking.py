@@ -1,0 +1,123 @@
+"""How a worker takes jobs: at once, in order, and all of them."""
+
+import asyncio
+from typing import Any
+
+import holdfast
+from holdfast.testing import Probe, ThrowawayDatabase
+
+# So rare that a test which needs a poll would time out.
+NEVER = 60.0
+
+
+async def test_a_freed_slot_claims_at_once(client: holdfast.Client, work: Any) -> None:
+    """Many more jobs than slots are done long before the next poll."""
+    app = holdfast.App()
+
+    @app.job
+    async def step(n: int) -> int:
+        await asyncio.sleep(0.001)
+        return n
+
+    await work(app, slots=2, poll=NEVER, prefetch=0)
+    handles = await client.enqueue_many([step.job(n) for n in range(25)])
+    assert [await client.wait(handle.id, timeout=20) for handle in handles] == list(range(25))
+
+
+async def test_one_notification_drains_the_queue(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """Jobs that became available without a word of their own are taken along."""
+    app = holdfast.App()
+
+    @app.job
+    async def step() -> None:
+        await asyncio.sleep(0)
+
+    await db.fetch("insert into holdfast.queues (name) values ('default') on conflict do nothing")
+    await work(app, slots=2, poll=NEVER)
+    await eventually(lambda: db.value("select true from holdfast.workers where asleep"))
+    # Straight into the tables, past every notification.
+    await db.fetch(
+        "with asked as (insert into holdfast.jobs (kind, queue)"
+        " select 'step', 'default' from generate_series(1, 20) returning id)"
+        " insert into holdfast.live_jobs (job_id, queue, kind, priority, state, run_at)"
+        " select id, 'default', 'step', 5, 'available', holdfast.now() from asked"
+    )
+    last = await client.enqueue(step.job(), priority=9)
+    await client.wait(last.id, timeout=20)
+    await eventually(lambda: db.value("select count(*) = 21 from holdfast.finished_jobs"))
+
+
+async def test_what_is_queued_before_the_start_is_taken_at_the_start(
+    client: holdfast.Client, work: Any
+) -> None:
+    """No notification comes any more for these; the first look finds them."""
+    app = holdfast.App()
+
+    @app.job
+    async def step() -> str:
+        return "done"
+
+    handle = await client.enqueue(step.job())
+    await work(app, poll=NEVER)
+    assert await client.wait(handle.id, timeout=20) == "done"
+
+
+async def test_priority_is_strict_and_age_decides_among_equals(client: holdfast.Client, work: Any) -> None:
+    """With one slot and no buffer the jobs run exactly by priority, then oldest first."""
+    app = holdfast.App()
+    order: list[str] = []
+
+    @app.job
+    async def note(name: str) -> None:
+        order.append(name)
+
+    handles = [
+        await client.enqueue(note.job(f"{priority}{letter}"), priority=priority)
+        for letter in "ab"
+        for priority in (9, 5, 0, 5)
+    ]
+    await work(app, slots=1, prefetch=0, poll=NEVER)
+    for handle in handles:
+        await client.wait(handle.id, timeout=20)
+    assert order == ["0a", "0b", "5a", "5a", "5b", "5b", "9a", "9b"]
+
+
+async def test_an_urgent_job_overtakes_the_backlog(client: holdfast.Client, work: Any) -> None:
+    """Enqueued while others wait, it is the next to run."""
+    app = holdfast.App()
+    order: list[str] = []
+    first, go = asyncio.Event(), asyncio.Event()
+
+    @app.job
+    async def note(name: str) -> None:
+        order.append(name)
+        if name == "first":
+            first.set()
+            await go.wait()
+
+    await work(app, slots=1, prefetch=0, poll=NEVER)
+    handles = [await client.enqueue(note.job(name)) for name in ("first", "second", "third")]
+    await first.wait()
+    handles.append(await client.enqueue(note.job("urgent"), priority=0))
+    go.set()
+    for handle in handles:
+        await client.wait(handle.id, timeout=20)
+    assert order == ["first", "urgent", "second", "third"]
+
+
+async def test_a_kind_of_another_application_is_left_alone(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, probe: Probe
+) -> None:
+    """A worker claims only kinds that it has handlers for, also from a queue that it works on."""
+    app = holdfast.App()
+
+    @app.job
+    async def known() -> None: ...
+
+    other = await client.enqueue(holdfast.JobRequest("unknown", "{}"), priority=0)
+    await work(app, poll=NEVER)
+    await client.wait((await client.enqueue(known.job())).id, timeout=20)
+    assert await db.value("select state from holdfast.live_jobs where job_id = $1", other.id) == "available"
+    assert len(probe.seen("attempt.started")) == 1
