@@ -1,6 +1,7 @@
 """Drain runs real jobs, one at a time, in strict order, until nothing is left."""
 
 import asyncio
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import holdfast
 from holdfast.errors import DrainEndless
 from holdfast.testing import Clock, ThrowawayDatabase, drain
+from tests.worker import handlers
 
 AT_ONCE = holdfast.Constant(timedelta(0))
 
@@ -123,6 +125,16 @@ async def test_sync_handlers_and_transactions_are_drained(
     report = await drain(app, db)
     assert report.counts == {"completed": 2}
     assert [one.result for one in report.attempts] == [1, "done there"]
+
+
+async def test_process_handlers_are_drained(client: holdfast.Client, db: ThrowawayDatabase) -> None:
+    """A handler that belongs into a child process runs in one."""
+    app = holdfast.App()
+    pid = app.job(executor="process")(handlers.pid)
+    await client.enqueue(pid.job())
+    report = await drain(app, db)
+    assert report.counts == {"completed": 1}
+    assert report.of(pid)[0].result != os.getpid()
 
 
 async def test_scheduled_jobs_are_left_unless_they_are_included(
