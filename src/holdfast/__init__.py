@@ -26,16 +26,18 @@ from holdfast.errors import (
     PayloadTooLarge,
     Poison,
     SchemaMismatch,
+    StateConflict,
     UnknownKind,
     WaitTimeout,
 )
-from holdfast.model.job import Enqueued, JobHandle, JobState, UniquePolicy
+from holdfast.model.job import AttemptRecord, Enqueued, JobHandle, JobRecord, JobState, UniquePolicy
 from holdfast.model.outcome import Cancel, Retry, Snooze
 from holdfast.rules.backoff import Constant, Custom, Exponential, Linear
 
 __all__ = [
     "App",
     "ArgumentsInvalid",
+    "AttemptRecord",
     "Cancel",
     "Client",
     "ConnectionUnsupported",
@@ -54,6 +56,7 @@ __all__ = [
     "JobFailed",
     "JobHandle",
     "JobNotFound",
+    "JobRecord",
     "JobRequest",
     "JobState",
     "LeaseLost",
@@ -64,6 +67,7 @@ __all__ = [
     "Retry",
     "SchemaMismatch",
     "Snooze",
+    "StateConflict",
     "SyncClient",
     "UniquePolicy",
     "UnknownKind",

@@ -92,6 +92,7 @@ async def test_schedules_are_listed_run_and_paused(holdfast_command: Any, db: Th
     assert (await holdfast_command("schedules", "pause", "nightly")).out == "schedule nightly is paused\n"
     (shown,) = json.loads((await holdfast_command("schedules", "list", "--json")).out)
     assert (shown["name"], shown["paused"], shown["timezone"]) == ("nightly", True, "Europe/Berlin")
+    assert "args" not in shown
     assert (await holdfast_command("schedules", "resume", "nightly")).out == "schedule nightly is active\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import datetime
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from holdfast.model.schedule import Schedule
 app = group("See schedules, run and pause them.")
 
 Name = Annotated[str, typer.Argument(help="The name of the schedule.")]
+# What --json prints: arguments may be secret, and are shown with the jobs that have them.
+NAMES = tuple(one.name for one in fields(Schedule) if one.name != "args")
 COLUMNS = ("schedule", "state", "kind", "queue", "rule", "next tick", "last tick", "last job")
 
 
@@ -26,7 +29,7 @@ def list_schedules(context: typer.Context, *, as_json: JsonOption = False) -> No
     async def work(operator: Operator) -> None:
         found = await operator.schedules.find()
         if as_json:
-            print_json(found)
+            print_json([{name: getattr(one, name) for name in NAMES} for one in found])
             return
         now = await operator.now()
         print_table(COLUMNS, [_row(schedule, now) for schedule in found], nothing="no schedule is stored")

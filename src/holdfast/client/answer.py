@@ -1,4 +1,4 @@
-"""What a client makes of the end of a job that it waited for."""
+"""What a client makes of the answers about a job: its end, or why nothing could be done to it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import JobCancelled, JobFailed
+from holdfast.errors import DuplicateJob, JobCancelled, JobFailed, JobNotFound
 from holdfast.model.job import JobState
+from holdfast.rules.intervention import ALLOWED, Intervention, refusal
+from holdfast.store.interventions import KeyHolder
 from holdfast.store.jobs import JobEnd
+
+# How often a job is looked for that is on the move between two states.
+LOOKS = 5
 
 
 def answer(job_id: int, end: JobEnd) -> Any:
@@ -18,3 +23,21 @@ def answer(job_id: int, end: JobEnd) -> Any:
     if end.state is JobState.CANCELLED:
         raise JobCancelled(job_id, end.reason or "no reason is recorded")
     return None if end.result is None else msgspec.json.decode(end.result)
+
+
+def check_refusal(job_id: int, action: Intervention, end: JobEnd | None, *, last: bool) -> None:
+    """Say why *action* met no job that it could act on: raises `JobNotFound` or `StateConflict`.
+
+    Where the state allows it all the same, the job was on the move: nothing is raised unless this was the
+    *last* look.
+    """
+    if end is None:
+        raise JobNotFound(job_id)
+    if last or end.state not in ALLOWED[action]:
+        raise refusal(job_id, action, end.state)
+
+
+def check_key(holder: KeyHolder | None) -> None:
+    """Raise `DuplicateJob` where another job holds the unique key."""
+    if holder is not None:
+        raise DuplicateJob(holder.unique_key, holder.job_id)

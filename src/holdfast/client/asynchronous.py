@@ -7,20 +7,27 @@ from collections.abc import Iterable
 from datetime import timedelta
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.options import resolved, seconds_from
-from holdfast.client.answer import answer
+from holdfast.client.answer import LOOKS, answer, check_key, check_refusal
 from holdfast.client.keywords import EnqueueOptions, chosen
 from holdfast.errors import JobNotFound, WaitTimeout
-from holdfast.model.job import JobHandle, NewJob
-from holdfast.store import bulk, jobs
+from holdfast.model.audit import Mandate
+from holdfast.model.job import JobHandle, JobRecord, NewJob
+from holdfast.rules.intervention import Intervention
+from holdfast.store import bulk, interventions, jobs, overview
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.store.foreign import run_foreign
+from holdfast.store.statement import Statement
+
+Verdict = TypeVar("Verdict")
 
 COPY_FROM = 500
 FIRST_LOOK, LAST_LOOK = 0.005, 0.25
+# Who acts where a program does, as the audit log names it.
+ACTOR = "application"
 
 
 class Client:
@@ -109,3 +116,39 @@ class Client:
                 pause = min(pause, left)
             await sleep(pause)
             pause = min(LAST_LOOK, pause * 1.5)
+
+    async def job(self, job_id: int) -> JobRecord:
+        """Return everything about a job: arguments, state, result, every attempt; raises `JobNotFound`."""
+        record = await self._database.run(overview.job_record(job_id))
+        if record is None:
+            raise JobNotFound(job_id)
+        return record
+
+    async def cancel(self, job_id: int, *, reason: str | None = None) -> bool:
+        """Cancel a job: True if it has ended, False if its worker was asked to stop it.
+
+        Raises `StateConflict` for a job that has ended, and `JobNotFound`.
+        """
+        statement = interventions.cancel_jobs([job_id], Mandate(ACTOR, reason))
+        verdicts = await self._act(job_id, Intervention.CANCEL, statement)
+        return verdicts[job_id]
+
+    async def retry(self, job_id: int, *, reason: str | None = None) -> None:
+        """Take a failed or cancelled job up again under its id, or run a scheduled one now.
+
+        Raises `StateConflict`, `JobNotFound`, and `DuplicateJob` where a live job holds its unique key.
+        """
+        statement = interventions.retry_jobs([job_id], Mandate(ACTOR, reason))
+        verdicts = await self._act(job_id, Intervention.RETRY, statement)
+        check_key(verdicts[job_id])
+
+    async def _act(
+        self, job_id: int, action: Intervention, statement: Statement[dict[int, Verdict]]
+    ) -> dict[int, Verdict]:
+        for look in range(LOOKS):
+            verdicts = await self._database.run(statement)
+            if job_id in verdicts:
+                return verdicts
+            end = await self._database.run(jobs.job_end(job_id))
+            check_refusal(job_id, action, end, last=look == LOOKS - 1)
+        raise JobNotFound(job_id)

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Container, Seque
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from holdfast.errors import DuplicateJob, JobNotFound
+from holdfast.client.answer import LOOKS, check_key, check_refusal
+from holdfast.errors import JobNotFound
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobRecord, JobSummary
 from holdfast.model.selection import JobFilter
-from holdfast.rules.intervention import ALLOWED, Intervention, meant_states, refusal
+from holdfast.rules.intervention import Intervention, meant_states
 from holdfast.rules.waiting import MOST_COUNTED, why_waiting
 from holdfast.store import interventions, jobs, logs, overview
 from holdfast.store.database import Database
@@ -21,7 +22,6 @@ from holdfast.store.statement import Statement
 LISTING_TIMEOUT = "15s"
 TALLY_TIMEOUT = "50s"
 BATCH = 500
-TRIES = 5
 EVERY_JOB = JobFilter()
 LOG_PAGE = 1000
 LOOK_EVERY = 0.5
@@ -134,10 +134,7 @@ class JobOperator:
         `JobNotFound`, and `DuplicateJob` where another live job holds its unique key.
         """
         statement = interventions.retry_jobs([job_id], Mandate(self._actor, reason))
-        holder = (await self._act(job_id, Intervention.RETRY, statement))[job_id]
-        if holder is not None:
-            record = await self.show(job_id)
-            raise DuplicateJob(record.unique_key or "?", holder or None)
+        check_key((await self._act(job_id, Intervention.RETRY, statement))[job_id])
 
     async def cancel_many(
         self, chosen: JobFilter, reason: str | None = None, *, progress: Progress | None = None
@@ -199,19 +196,13 @@ class JobOperator:
         return swept
 
     async def _act(self, job_id: int, action: Intervention, statement: Statement[Found]) -> Found:
-        """Run *statement*, which answers with the job where it could act on it.
-
-        Where it could not although the state allows it, the job was on the move, and is looked for again.
-        """
-        for tries_left in reversed(range(TRIES)):
+        """Run *statement*, which answers with the job where it could act on it."""
+        for look in range(LOOKS):
             answer = await self._database.run(statement)
             if job_id in answer:
                 return answer
             end = await self._database.run(jobs.job_end(job_id))
-            if end is None:
-                break
-            if end.state not in ALLOWED[action] or not tries_left:
-                raise refusal(job_id, action, end.state)
+            check_refusal(job_id, action, end, last=look == LOOKS - 1)
         raise JobNotFound(job_id)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from holdfast.model.audit import Mandate
 from holdfast.store.sqlfile import blocks
@@ -14,7 +14,11 @@ _SQL = blocks("interventions")
 
 def cancel_jobs(job_ids: Sequence[int], mandate: Mandate) -> Statement[dict[int, bool]]:
     """Cancel jobs; answers for each live one whether it has ended (True) or was asked to stop."""
-    return Statement("cancel_jobs", _SQL["cancel_jobs"], _parameters(job_ids, mandate), _by_job)
+    return Statement("cancel_jobs", _SQL["cancel_jobs"], _parameters(job_ids, mandate), _cancelled)
+
+
+def _cancelled(rows: Sequence[Row]) -> dict[int, bool]:
+    return {row[0]: row[1] for row in rows}
 
 
 def discard_jobs(job_ids: Sequence[int], mandate: Mandate) -> Statement[list[int]]:
@@ -22,14 +26,22 @@ def discard_jobs(job_ids: Sequence[int], mandate: Mandate) -> Statement[list[int
     return Statement("discard_jobs", _SQL["discard_jobs"], _parameters(job_ids, mandate), column)
 
 
-def retry_jobs(job_ids: Sequence[int], mandate: Mandate) -> Statement[dict[int, int | None]]:
-    """Take jobs up again; answers None, or the live job that holds the unique key (0: it has just ended)."""
-    return Statement("retry_jobs", _SQL["retry_jobs"], _parameters(job_ids, mandate), _by_job)
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """The live job that holds a unique key which another one wants; None where it has just ended."""
+
+    unique_key: str
+    job_id: int | None
+
+
+def retry_jobs(job_ids: Sequence[int], mandate: Mandate) -> Statement[dict[int, KeyHolder | None]]:
+    """Take jobs up again; answers for each None, or who holds its unique key: then it stays as it is."""
+    return Statement("retry_jobs", _SQL["retry_jobs"], _parameters(job_ids, mandate), _retried)
+
+
+def _retried(rows: Sequence[Row]) -> dict[int, KeyHolder | None]:
+    return {row[0]: None if row[1] is None else KeyHolder(row[1], row[2] or None) for row in rows}
 
 
 def _parameters(job_ids: Sequence[int], mandate: Mandate) -> tuple[list[int], str, str | None]:
     return (list(job_ids), mandate.actor, mandate.reason)
-
-
-def _by_job(rows: Sequence[Row]) -> dict[int, Any]:
-    return {row[0]: row[1] for row in rows}
