@@ -58,6 +58,10 @@ LINES: Mapping[str, Line] = {
     "report.delayed": Line(
         _WARNING, "{attempts} outcomes could not be recorded, next try in {retry_in:.1f} s: {error}"
     ),
+    "report.failed": Line(
+        _ERROR,
+        "outcomes could not be recorded for a reason nobody foresaw, next try in {retry_in:.1f} s: {error}",
+    ),
     "jobs.claimed": Line(_DEBUG, "{count} jobs are claimed"),
     "cancel.delivered": Line(_INFO, "attempt {fence} is asked to stop: its job was cancelled"),
     "slots.stuck": Line(
