@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Unpack
+from typing import Any
 
 import holdfast
 from examples.forge.database import Connection, connect
 from examples.forge.settings import Settings
-from holdfast.client.keywords import EnqueueOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,6 @@ class Forge:
         """Open a connection; ``with`` it commits at the end, or rolls back, and closes."""
         return connect(self.settings.database_url)
 
-    def enqueue(
-        self, connection: Connection, kind: str, args: dict[str, Any], **options: Unpack[EnqueueOptions]
-    ) -> int:
+    def enqueue(self, connection: Connection, kind: str, **args: Any) -> int:
         """Enqueue a job in the caller's transaction, by its kind's name; answers the job's id."""
-        return self.client.enqueue(self.app.request(kind, args), connection=connection, **options).id
+        return self.client.enqueue(self.app.request(kind, args), connection=connection).id

@@ -167,11 +167,14 @@ def test_the_hook_starts_from_paths_with_spaces(
     assert " " in str(bench.settings.file)
 
 
-def test_a_ref_that_is_no_unicode_is_recorded(bench: Bench) -> None:
-    """git allows any bytes in a ref's name, PostgreSQL does not: they are written out."""
+@pytest.mark.parametrize(
+    ("name", "recorded"), [(b"caf\xe9", "caf\\xe9"), ("two\u2028lines".encode(), "two\u2028lines")]
+)
+def test_any_name_that_git_allows_is_recorded(bench: Bench, name: bytes, recorded: str) -> None:
+    """Bytes that are no Unicode are written out, and what ends a line for Unicode ends none for git."""
     repository = bench.repository()
     clone = bench.client(repository)
-    bytes_in_name = b"refs/heads/caf\xe9".decode("utf-8", "surrogateescape")
-    assert push(clone, f"{DEFAULT_BRANCH}:{bytes_in_name}").returncode == 0
-    assert bench.rows("select ref from forge.push_events") == [("refs/heads/caf\\xe9",)]
+    ref = "refs/heads/" + name.decode("utf-8", "surrogateescape")
+    assert push(clone, f"{DEFAULT_BRANCH}:{ref}").returncode == 0
+    assert bench.rows("select ref from forge.push_events") == [(f"refs/heads/{recorded}",)]
     assert [one.outcome for one in bench.drain().of("push:process")] == ["completed"]

@@ -63,7 +63,7 @@ class Discovery:
             if imports.settle(connection, wanted.id, "discovered"):
                 waiting = imports.found(connection, wanted.id)
                 for imported_id in waiting:
-                    self._forge.enqueue(connection, MOVE, {"imported_id": imported_id})
+                    self._forge.enqueue(connection, MOVE, imported_id=imported_id)
                 job.result = f"{len(waiting)} repositories"
 
 
@@ -141,4 +141,4 @@ def register(forge: Forge) -> None:
 
 def request(forge: Forge, connection: Connection, organisation: str) -> int:
     """Ask for an organisation's import, in the caller's transaction; answers the job's id."""
-    return forge.enqueue(connection, DISCOVER, {"import_id": imports.add(connection, organisation)})
+    return forge.enqueue(connection, DISCOVER, import_id=imports.add(connection, organisation))

@@ -30,5 +30,5 @@ def enqueue(forge: Forge, connection: Connection, repository_id: int) -> None:
 
     The looks at one repository come one after the other, for an old look must not overwrite a newer one.
     """
-    key = f"size of {repository_id}"
-    forge.enqueue(connection, KIND, {"repository_id": repository_id}, concurrency_key=key)
+    request = forge.app.request(KIND, {"repository_id": repository_id})
+    forge.client.enqueue(request, connection=connection, concurrency_key=f"size of {repository_id}")

@@ -63,8 +63,12 @@ class Fleet:
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
-        for number in range(1, self._count + 1):
-            self._start(f"worker-{number}")
+        try:
+            for number in range(1, self._count + 1):
+                self._start(f"worker-{number}")
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(

@@ -140,7 +140,7 @@ class Story:
                 "select holdfast.enqueue('push:process', '{\"event_id\": \"seven\"}', queue => 'pushes')"
             )
             [(bad,)] = connection.execute(statement).fetchall()
-            gone = self._forge.enqueue(connection, "push:process", {"event_id": 2**40})
+            gone = self._forge.enqueue(connection, "push:process", event_id=2**40)
             nobody = imports.request(self._forge, connection, "nobody")
         self.doomed = frozenset({bad, gone, nobody})
         self._tell("three jobs are enqueued that can never succeed: they have to fail at once")
