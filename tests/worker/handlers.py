@@ -207,6 +207,7 @@ def transact(job: holdfast.Job, table: str, how: str) -> str:
             sql.SQL("insert into {} values (%s)").format(sql.Identifier(*table.split("."))), [job.id]
         )
         job.result = object() if how == "bad result" else {"noted": job.id}
+        job.log.info("noted")
         if how == "raise" and job.failures == 0:
             msg = "changed its mind"
             raise RuntimeError(msg)
@@ -219,6 +220,7 @@ async def transact_on_loop(job: holdfast.Job, table: str, how: str) -> str:
     async with job.transaction() as connection:
         await connection.copy_records_to_table("notes", schema_name=table.split(".")[0], records=[(job.id,)])
         job.result = object() if how == "bad result" else {"noted": job.id}
+        job.log.info("noted")
         if how == "raise" and job.failures == 0:
             msg = "changed its mind"
             raise RuntimeError(msg)

@@ -199,7 +199,10 @@ async def test_a_cancel_and_then_a_stop_end_the_job_as_cancelled(
     await probe.wait_for("cancel.delivered")
     await process.stop(0.0)
     (tmp_path / "go").touch()
-    assert await db.fetch("select outcome, failures from holdfast.finished_jobs") == [("cancelled", 0)]
+    reason = "cancel requested; last attempt: the worker is stopping"
+    assert await db.fetch("select outcome, failures, reason from holdfast.finished_jobs") == [
+        ("cancelled", 0, reason)
+    ]
 
 
 async def test_a_handler_within_the_grace_finishes(

@@ -5,15 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
 from holdfast.errors import OptionInvalid
+from holdfast.model.job import ClaimedJob
 from holdfast.store.database import DatabaseConfig
 from holdfast.testing import ThrowawayDatabase
+from holdfast.worker import wire
 from holdfast.worker.processes import Child
 from tests.worker import handlers
 
@@ -272,6 +276,43 @@ async def test_a_child_that_babbles_is_killed(monkeypatch: pytest.MonkeyPatch, w
         holdfast.JobFailed, match="ChildDied: the handler's process said what nobody understands"
     ):
         await ask(app, "pid")
+
+
+async def test_a_busy_child_kills_itself_when_its_line_is_closed(
+    monkeypatch: pytest.MonkeyPatch, eventually: Any, tmp_path: Path
+) -> None:
+    """Where nobody can learn what the handler comes to, it stops, also without help from the kernel."""
+    monkeypatch.setattr("holdfast.worker.processes.LEAVE_LIMIT", 600.0)
+    child = await Child.start(DatabaseConfig(dsn="postgresql:///nowhere"))
+    args = msgspec.json.encode({"path": str(tmp_path / "begun")}).decode()
+    child.write(wire.Call("tests.worker.program", "spin", claimed("spin", args)))
+    await eventually(lambda: asyncio.to_thread((tmp_path / "begun").exists))
+    async with asyncio.timeout(30):
+        await child.leave()
+    assert child.exit_code == -signal.SIGKILL
+
+
+def claimed(kind: str, args: str) -> ClaimedJob:
+    """An attempt as a claim would hand it over."""
+    now = datetime.now(UTC)
+    return ClaimedJob(
+        id=1,
+        attempt=1,
+        failures=0,
+        kind=kind,
+        queue="default",
+        priority=5,
+        max_attempts=1,
+        timeout=300.0,
+        args=args,
+        retry=None,
+        meta="{}",
+        tags=[],
+        trace=None,
+        enqueued_at=now,
+        claimed_at=now,
+        started=True,
+    )
 
 
 async def test_a_child_leaves_when_its_line_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
