@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -219,3 +220,34 @@ async def test_a_reader_that_leaves_early_is_no_fault(
     )
     out, err = await process.communicate()
     assert (out, err) == (b"[\n", b"")
+
+
+@pytest.mark.parametrize(("answer", "code", "state"), [(b"n\n", 1, "available"), (b"y\n", 0, "cancelled")])
+async def test_on_a_terminal_the_operator_is_asked(
+    answer: bytes,
+    code: int,
+    state: str,
+    client: holdfast.Client,
+    db: ThrowawayDatabase,
+    folder: Path,
+    environment: dict[str, str],
+) -> None:
+    """The question names how many jobs are meant; only a yes changes anything."""
+    await client.enqueue_many([greet()] * 3)
+    master, slave = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(*HOLDFAST, "jobs", "cancel", "--kind", "greet"),
+        cwd=folder,
+        env=environment,
+        stdin=slave,
+        stderr=slave,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    os.write(master, answer)
+    out, _ = await process.communicate()
+    told = os.read(master, 10_000).decode()
+    os.close(slave)
+    os.close(master)
+    assert "3 jobs will be cancelled. Go on? [y/N]" in told
+    assert (process.returncode, out) == (code, b"3 jobs cancelled\n" if code == 0 else b"")
+    assert await db.fetch("select distinct state from holdfast.job_overview") == [(state,)]

@@ -183,5 +183,7 @@ async def _print_sample(operator: Operator, order: Order, chosen: JobFilter, num
 def _ask(order: Order, number: int) -> None:
     if not sys.stdin.isatty():
         raise OptionInvalid("--yes", False, f"{number:,} jobs fit and nobody can be asked here: say --yes")
-    if not typer.confirm(f"{number:,} jobs will be {PARTICIPLE[order.action]}. Go on?", err=True):
+    # On stderr as a whole, so that what is printed stays the answer alone.
+    typer.echo(f"{number:,} jobs will be {PARTICIPLE[order.action]}. Go on? [y/N] ", nl=False, err=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise typer.Exit(FAILED)

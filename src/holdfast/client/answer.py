@@ -12,7 +12,7 @@ from holdfast.rules.intervention import ALLOWED, Intervention, refusal
 from holdfast.store.interventions import KeyHolder
 from holdfast.store.jobs import JobEnd
 
-# How often a job is looked for that is on the move between two states.
+# How often a job is looked for that is on the move between two states or tables.
 LOOKS = 5
 
 
@@ -28,12 +28,14 @@ def answer(job_id: int, end: JobEnd) -> Any:
 def check_refusal(job_id: int, action: Intervention, end: JobEnd | None, *, last: bool) -> None:
     """Say why *action* met no job that it could act on: raises `JobNotFound` or `StateConflict`.
 
-    Where the state allows it all the same, the job was on the move: nothing is raised unless this was the
-    *last* look.
+    Where the state allows it all the same, the job was on the move, and so it may be where it seems to run:
+    while its end moves into a new partition, it is in no table (see `job_end`).  Nothing is raised then
+    unless this was the *last* look.
     """
     if end is None:
         raise JobNotFound(job_id)
-    if last or end.state not in ALLOWED[action]:
+    moving = end.state is JobState.RUNNING or end.state in ALLOWED[action]
+    if last or not moving:
         raise refusal(job_id, action, end.state)
 
 

@@ -73,10 +73,11 @@ class JobOperator:
 
     async def show(self, job_id: int) -> JobRecord:
         """Return a job with its arguments, its end and its whole timeline; raises `JobNotFound`."""
-        record = await self._database.run(overview.job_record(job_id))
-        if record is None:
-            raise JobNotFound(job_id)
-        return record
+        for _ in range(LOOKS):
+            record = await self._database.run(overview.job_record(job_id))
+            if record is not None:
+                return record
+        raise JobNotFound(job_id)
 
     async def why(self, job_id: int) -> str | None:
         """Say in one sentence what a live job waits for; None where it runs or has ended."""

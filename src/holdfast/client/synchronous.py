@@ -119,10 +119,11 @@ class SyncClient:
 
     def job(self, job_id: int) -> JobRecord:
         """Return everything about a job: arguments, state, result, every attempt; raises `JobNotFound`."""
-        record = self._database.run(overview.job_record(job_id))
-        if record is None:
-            raise JobNotFound(job_id)
-        return record
+        for _ in range(LOOKS):
+            record = self._database.run(overview.job_record(job_id))
+            if record is not None:
+                return record
+        raise JobNotFound(job_id)
 
     def cancel(self, job_id: int, *, reason: str | None = None) -> bool:
         """Cancel a job: True if it has ended, False if its worker was asked to stop it.
