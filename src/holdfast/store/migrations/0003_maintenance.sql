@@ -95,3 +95,8 @@ $$;
 alter table holdfast.schedules
     alter column next_tick_at set default holdfast.now(),
     add check (every > 0 and every <= 1000000000);
+
+-- Today and tomorrow are there from the start: a partition that is attached under the first jobs to end would
+-- make their statements begin again.
+select holdfast.make_partition(parent, (holdfast.now() at time zone 'UTC')::date + n)
+from unnest(array['finished_completed', 'finished_unhappy', 'job_logs']) parent, generate_series(0, 1) n;
