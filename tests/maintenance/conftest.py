@@ -13,13 +13,15 @@ from holdfast.maintenance.maintenance import Maintenance
 from holdfast.runtime.events import Events
 from holdfast.store.listen import Notifications
 from holdfast.testing import Clock, Probe, ThrowawayDatabase
+from tests.store.scene import drop_partitions
 
 D = TypeVar("D", bound=Duty)
 
 
 @pytest.fixture
-def clock(db: ThrowawayDatabase) -> Clock:
-    """The clock of the test's schema."""
+async def clock(db: ThrowawayDatabase) -> Clock:
+    """The clock of the test's schema, which has no partitions of the real today yet."""
+    await drop_partitions(db)
     return Clock(db)
 
 

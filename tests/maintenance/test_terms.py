@@ -28,7 +28,7 @@ DUTIES: dict[str, Make] = {
         term, world["schedule"], world["now"] + timedelta(hours=1)
     ),
     "make_partition": lambda term, world: partitions.make_partition(
-        term, Partition("job_logs", world["now"].date())
+        term, Partition("job_logs", (world["now"] + timedelta(days=9)).date())
     ),
     "drop_partition": lambda term, _: partitions.drop_partition(term, "finished_completed_20200101"),
     "prune_jobs": lambda term, world: prune.prune_jobs(

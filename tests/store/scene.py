@@ -140,3 +140,13 @@ class Scene:
         async with asyncio.timeout(20):
             while not await self.db.value(waits, connection.get_server_pid()):  # noqa: ASYNC110 - a lock wait has no event
                 await asyncio.sleep(0.005)
+
+
+async def drop_partitions(db: ThrowawayDatabase) -> None:
+    """Drop the daily partitions that the migration made: history lies in the default ones then."""
+    made = """
+        select c.relname from pg_class c
+        where c.relnamespace = to_regnamespace($1) and c.relkind = 'r' and c.relname ~ '_[0-9]{8}$'
+    """
+    for (name,) in await db.fetch(made, db.schema):
+        assert await db.value("select holdfast.drop_partition($1)", name) == "dropped"

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.errors import DatabaseRefused
 from holdfast.store.sqlfile import rendered
-from tests.store.scene import Scene
+from tests.store.scene import Scene, drop_partitions
 
 ATTACH = """
 create table holdfast.today (like holdfast.finished_completed including defaults including constraints);
@@ -21,6 +21,7 @@ async def test_an_outcome_that_meets_an_attach_is_not_taken_for_a_bad_one(
     scene: Scene, eventually: Any
 ) -> None:
     """PostgreSQL refuses the row for the partition it chose before; that is told as worth another try."""
+    await drop_partitions(scene.db)
     job = await scene.one()
     session = await scene.session()
     transaction = session.transaction()

@@ -10,12 +10,8 @@ from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop
 from holdfast.store import attempts, jobs, leader, workers
 from holdfast.store.attempts import Ended, Fence, Final, Returned
 from holdfast.store.interventions import cancel_jobs
-from holdfast.store.sqlfile import rendered
 from tests.store.scene import Scene, fence
 
-TODAY = """
-    create table holdfast.today_half partition of holdfast.finished_half
-    for values from ('2000-01-01') to ('2100-01-01')"""
 HOW = "select outcome, reason, result::text, error, failures, attempt, worker_id from holdfast.finished_jobs"
 
 
@@ -150,10 +146,7 @@ async def test_people_see_every_state_of_a_job(scene: Scene) -> None:
 
 
 async def test_ended_jobs_lie_in_the_partition_of_their_day(scene: Scene) -> None:
-    """Where a partition for today exists, completed and unhappy ends go there, each to its own half."""
-    async with scene.db.database.connection() as connection:
-        for half in ("completed", "unhappy"):
-            await connection.execute(rendered(TODAY.replace("half", half), scene.db.schema))
+    """The partitions of today are there from the start: completed and unhappy ends each go to their half."""
     worker = await scene.worker()
     await scene.enqueue(3)
     claimed = await scene.claim(worker)
@@ -162,10 +155,10 @@ async def test_ended_jobs_lie_in_the_partition_of_their_day(scene: Scene) -> Non
         attempts.finish_jobs([Ended(fence(job), one) for job, one in zip(claimed, decisions, strict=True)])
     )
     assert await scene.db.fetch(
-        "select tableoid::regclass::text ~ 'today_completed', outcome "
+        "select tableoid::regclass::text ~ 'completed_20[0-9]{6}$', outcome "
         "from holdfast.finished_jobs order by job_id"
     ) == [(True, "completed"), (False, "failed"), (False, "cancelled")]
-    assert await scene.db.value("select count(*) from holdfast.today_unhappy") == 2
+    assert await scene.db.value("select count(*) from holdfast.finished_unhappy_rest") == 0
 
 
 async def test_finishing_and_cancelling_the_same_jobs_at_once_does_not_deadlock(scene: Scene) -> None:
