@@ -11,10 +11,10 @@ sources := $(wildcard src tests examples bench scripts)
 uv := uv==0.13.8
 compile := $(python) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help demo up test check verify soak docs generate lock setup clean
+.PHONY: help demo up test check verify soak bench bench-quick bench-peers docs generate lock setup clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: setup ## run the forge on real git repositories, kill a worker, check every push
 	@$(python) -m examples.forge.demo
@@ -36,6 +36,15 @@ verify: setup ## hold the contracts: locks, budgets, SQL, generated files, docs
 
 soak: setup ## run the long tests under load
 	@$(python) -m pytest -q -m soak --timeout 3600
+
+bench: setup ## measure Holdfast beside its peers, five rounds: takes hours (see bench/README.md)
+	@$(python) -m bench run
+
+bench-quick: setup ## measure a part of it once, in two minutes
+	@$(python) -m bench run --quick
+
+bench-peers: setup ## install the peers of the benchmark, each in its own environment
+	@$(python) -m bench peers
 
 docs: setup ## check that the docs say what the program does
 	@$(python) -m pytest -q tests/contracts -k "docs or tutorial or bad_input or states or reference"
@@ -65,5 +74,5 @@ $(ready): requirements/test.txt pyproject.toml .ci/environment
 	@touch $(ready)
 
 clean: ## remove what make and the tools left behind
-	@rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv bench/.venvs dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	@find src tests $(wildcard examples bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,88 @@
+"""The command line of the benchmark: ``python -m bench run | peers | report``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench import environments, plan, plots, run, table, verdicts
+from bench.catalogue import PEERS
+from bench.cell import Cell, Scale
+from bench.environments import HOME, EnvironmentMissing
+from bench.results import Results
+
+RESULTS = HOME / "results"
+QUICK = Scale(jobs=20_000, singles=1_000, probes=100, mass=20_000, pinned=5.0, idle=3.0)
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+console = Console()
+
+
+@app.command("run")
+def measure(
+    scenario: Annotated[str, typer.Option(help="Letters of scenarios, such as ABC.")] = "ABCDEFG",
+    only: Annotated[str, typer.Option(help="Names of contestants, comma-separated; empty: all.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="How often each cell is measured.")] = 5,
+    jobs: Annotated[int, typer.Option(min=0, help="Jobs of a drain; 0: 100,000, quick 20,000.")] = 0,
+    quick: Annotated[bool, typer.Option(help="A part of A, B, C and F, small, once: two minutes.")] = False,
+    out: Annotated[Path, typer.Option(help="The folder for results.json, tables and plots.")] = RESULTS,
+) -> None:
+    """Measure, then print tables and write JSON and plots."""
+    scale = QUICK if quick else Scale()
+    scale = replace(scale, jobs=jobs) if jobs else scale
+    results = Results.begin(jobs=scale.jobs, rounds=1 if quick else rounds)
+    missing = run.absent(results, installs=not quick, tell=_tell)
+    chosen = {name.strip() for name in only.split(",") if name.strip()}
+    cells = _chosen(plan.all_cells(), scenario, chosen, missing, quick=quick)
+    run.run(cells, scale, results, out / "results.json", _tell)
+    _report(results, out)
+
+
+@app.command()
+def peers() -> None:
+    """Make the environment of every peer."""
+    for peer in PEERS:
+        try:
+            environments.prepare(peer)
+            console.print(f"{peer.label}: ready")
+        except EnvironmentMissing as error:
+            console.print(f"{peer.label}: left out: {error}", markup=False)
+
+
+@app.command()
+def report(out: Annotated[Path, typer.Argument(help="The folder of a run.")] = RESULTS) -> None:
+    """Print the tables of a run again and draw its plots anew."""
+    _report(Results.read(out / "results.json"), out)
+
+
+def _report(results: Results, out: Path) -> None:
+    table.print_tables(results, console)
+    console.print(verdicts.table(results))
+    for name, drawing in plots.drawings(results).items():
+        (out / f"{name}.svg").write_text(drawing, "utf-8")
+    console.print(f"figures and plots are in {out}", markup=False)
+
+
+def _chosen(cells: list[Cell], letters: str, only: set[str], missing: set[str], *, quick: bool) -> list[Cell]:
+    found = []
+    for cell in cells:
+        if cell.scenario not in letters or (quick and not cell.is_quick):
+            continue
+        left = tuple(
+            one for one in cell.contestants if one.name not in missing and (not only or one.name in only)
+        )
+        found.append(replace(cell, contestants=left))
+    return found
+
+
+def _tell(line: str) -> None:
+    console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,105 @@
+"""A drain: workers run a backlog empty, and everything about it is measured and verified."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import asyncpg
+
+from bench.catalogue import Contestant
+from bench.cluster import Cluster
+from bench.exactly_once import check_at_most_once, check_exactly_once
+from bench.peers.protocol import Load
+from bench.program import Message, Program, executed_by, perform
+
+# How often the database is asked whether all jobs have ended, once all have begun.
+LOOK_EVERY = 0.003
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """What a drain came to.
+
+    *rate* counts from the first handler's start to the moment when the database shows every job ended;
+    *pace* is the rate at which handlers began.  The costs are per job; *rss* is of the largest worker
+    process.
+    """
+
+    rate: float
+    pace: float
+    worker_us: float
+    server_us: float
+    wal_bytes: float
+    rss: int
+    reports: Sequence[Message]
+
+
+async def enqueue(cluster: Cluster, peer: Contestant, load: Load) -> Message:
+    """Fill a queue by the peer's bulk enqueue, or by what it has instead."""
+    if peer.has_bulk:
+        return await perform(peer, cluster.dsn, "enqueue", load)
+    return await perform(peer, cluster.dsn, "insert", replace(load, clients=16))
+
+
+async def drain(
+    cluster: Cluster, peer: Contestant, load: Load, *, processes: int = 1, leaves_rest: bool = False
+) -> Drained:
+    """Run the load's jobs with *processes* workers; raises `NotExactlyOnce`, `AdapterFailed`.
+
+    With *leaves_rest* the queue holds more than the load: the drain ends when as many jobs have begun, and
+    only *pace* means something.
+    """
+    async with AsyncExitStack() as stack:
+        look = await cluster.connect()
+        stack.push_async_callback(look.close)
+        programs = [
+            await stack.enter_async_context(Program(peer, cluster.dsn, "work", load))
+            for _ in range(processes)
+        ]
+        before = await _costs(cluster, programs, look)
+        await asyncio.gather(*(program.go() for program in programs))
+        await executed_by(programs, load.jobs)
+        if not leaves_rest:
+            await _ended(look, programs[0].unfinished)
+        ended = time.monotonic_ns()
+        after = await _costs(cluster, programs, look)
+        reports = await asyncio.gather(*(program.stop() for program in programs))
+    executed = [report["numbers"] for report in reports]
+    check_at_most_once(executed) if leaves_rest else check_exactly_once(executed, load.numbers())
+    return _drained(reports, ended, [late - early for early, late in zip(before, after, strict=True)])
+
+
+async def _ended(look: asyncpg.Connection[Any], unfinished: str) -> None:
+    while await look.fetchval(unfinished):  # noqa: ASYNC110 - the database has no event for this
+        await asyncio.sleep(LOOK_EVERY)
+
+
+async def _costs(
+    cluster: Cluster, programs: Sequence[Program], look: asyncpg.Connection[Any]
+) -> tuple[float, float, float]:
+    workers = sum(program.processor_seconds() for program in programs)
+    wal = await look.fetchval("select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')")
+    return workers, cluster.processor_seconds(), float(wal)
+
+
+def _drained(reports: Sequence[Message], ended: int, costs: Sequence[float]) -> Drained:
+    jobs = sum(len(report["numbers"]) for report in reports)
+    # A worker may have got nothing at all.
+    working = [report for report in reports if report["numbers"]]
+    first = min(report["first"] for report in working)
+    last = max(report["last"] for report in working)
+    workers, server, wal = (cost / jobs for cost in costs)
+    return Drained(
+        rate=jobs / (ended - first) * 1e9,
+        pace=(jobs - 1) / max(last - first, 1) * 1e9,
+        worker_us=workers * 1e6,
+        server_us=server * 1e6,
+        wal_bytes=wal,
+        rss=max(report["rss"] for report in reports),
+        reports=reports,
+    )

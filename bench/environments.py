@@ -1,0 +1,124 @@
+"""An environment for each peer, made on demand from its pinned requirements."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.catalogue import Contestant, Language
+
+HOME = Path(__file__).parent
+ENVIRONMENTS = HOME / ".venvs"
+REQUIREMENTS = HOME / "requirements"
+READY = ".ready"
+# Names an interpreter for peers that need a newer Python than the one that runs the benchmark.
+PYTHON_VARIABLE = "BENCH_PYTHON"
+
+
+class EnvironmentMissing(Exception):
+    """A peer cannot run on this machine; the message says what is missing."""
+
+
+def command(peer: Contestant) -> list[str]:
+    """Return the command of a peer's adapter; raises `EnvironmentMissing` where it was not prepared."""
+    if peer.environment is None:
+        return [sys.executable, "-m", f"bench.peers.{peer.name}"]
+    if not is_ready(peer):
+        msg = f"the environment of {peer.label} is not there: run `make bench-peers`"
+        raise EnvironmentMissing(msg)
+    if peer.language is Language.NODE:
+        return [_found("node"), str(HOME / "peers" / f"{peer.name}.mjs")]
+    return [str(_folder(peer) / "bin" / "python"), "-m", f"bench.peers.{peer.name}"]
+
+
+def variables(peer: Contestant) -> dict[str, str]:
+    """Return what an adapter finds in its environment."""
+    return {"BENCH_MODULES": str(_folder(peer)), "NODE_ENV": "production", "NO_LOG_SUCCESS": "1"}
+
+
+def is_ready(peer: Contestant) -> bool:
+    """Whether a peer's environment is there and is the one its requirements ask for."""
+    if peer.environment is None:
+        return True
+    marker = _folder(peer) / READY
+    return marker.exists() and marker.read_bytes() == _asked(peer)
+
+
+def prepare(peer: Contestant) -> None:
+    """Make a peer's environment where it is not ready; raises `EnvironmentMissing`."""
+    if is_ready(peer):
+        return
+    folder = _folder(peer)
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        _make_node(peer) if peer.language is Language.NODE else _make_python(peer)
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr or "").strip().splitlines()
+        msg = f"{peer.label} could not be installed: {reason[-1] if reason else error}"
+        raise EnvironmentMissing(msg) from None
+    (folder / READY).write_bytes(_asked(peer))
+
+
+def _make_python(peer: Contestant) -> None:
+    _run(_python(peer.needs_python), "-m", "venv", str(_folder(peer)))
+    pip = (
+        str(_folder(peer) / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "-qq",
+        "--disable-pip-version-check",
+    )
+    _run(*pip, "--no-deps", "--require-hashes", "-r", str(REQUIREMENTS / f"{peer.environment}.txt"))
+
+
+def _make_node(peer: Contestant) -> None:
+    folder = _folder(peer)
+    folder.mkdir(parents=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(REQUIREMENTS / str(peer.environment) / name, folder / name)
+    _run(_found("npm"), "ci", "--no-audit", "--no-fund", "--loglevel=error", folder=folder)
+
+
+def _python(least: tuple[int, int]) -> str:
+    for candidate in _pythons():
+        probe = f"import sys, venv; sys.exit(sys.version_info < {least!r})"
+        # A name on the PATH may be a stand-in for a Python that is not there.
+        if subprocess.run([candidate, "-c", probe], capture_output=True, check=False).returncode == 0:
+            return candidate
+    msg = f"needs Python {least[0]}.{least[1]}: put one on the PATH or name one in {PYTHON_VARIABLE}"
+    raise EnvironmentMissing(msg)
+
+
+def _pythons() -> Iterator[str]:
+    if chosen := os.environ.get(PYTHON_VARIABLE):
+        yield chosen
+    yield sys.executable
+    for minor in (12, 13, 14):
+        if found := shutil.which(f"python3.{minor}"):
+            yield found
+
+
+def _found(program: str) -> str:
+    if found := shutil.which(program):
+        return found
+    msg = f"needs {program} on the PATH"
+    raise EnvironmentMissing(msg)
+
+
+def _folder(peer: Contestant) -> Path:
+    return ENVIRONMENTS / (peer.environment or "own")
+
+
+def _asked(peer: Contestant) -> bytes:
+    if peer.language is Language.NODE:
+        return (REQUIREMENTS / str(peer.environment) / "package-lock.json").read_bytes()
+    return (REQUIREMENTS / f"{peer.environment}.txt").read_bytes()
+
+
+def _run(*arguments: str, folder: Path | None = None) -> None:
+    subprocess.run(arguments, cwd=folder, check=True, capture_output=True, text=True)

@@ -1,0 +1,98 @@
+"""The floor that PostgreSQL itself sets: the same work as bare SQL, driven by pgbench and psql.
+
+No job is run, nothing is decoded and nothing decided; what is left is what the statements cost.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from bench.cluster import Cluster
+from bench.exactly_once import NotExactlyOnce
+from bench.peers.protocol import Load
+
+HERE = Path(__file__).parent
+BATCH = 500
+# As in Holdfast's own sessions: a plan made for empty tables must not last.
+PLANS = ("plan_cache_mode = force_generic_plan", "enable_seqscan = off", "enable_bitmapscan = off")
+RATE = re.compile(r"^tps = ([\d.]+)", re.MULTILINE)
+
+
+def setup(cluster: Cluster) -> None:
+    """Make the tables and pin the plans."""
+    cluster.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-f", str(HERE / "schema.sql"))
+    pinned = "; ".join(f"alter role postgres set {setting}" for setting in PLANS)
+    cluster.run("psql", "-qX", "-c", pinned)
+
+
+def copy_in(cluster: Cluster, load: Load) -> float:
+    """Put the rows of the load's jobs in by COPY; answers jobs per second."""
+    pad, ids = load.padding(), load.numbers()
+    jobs = "".join(f'{n}\tjob\tdefault\t{{"number": {n}, "pad": "{pad}"}}\n' for n in ids)
+    live = "".join(f"{n}\tdefault\tjob\t5\tavailable\n" for n in ids)
+    script = (
+        f"begin;\ncopy jobs (id, kind, queue, args) from stdin;\n{jobs}\\.\n"
+        f"copy live_jobs (job_id, queue, kind, priority, state) from stdin;\n{live}\\.\ncommit;\n"
+    )
+    began = time.monotonic()
+    cluster.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", stdin=script)
+    return load.jobs / (time.monotonic() - began)
+
+
+def drain(cluster: Cluster, load: Load, *, clients: int = 1) -> float:
+    """Claim and finish all jobs in batches; answers jobs per second.  Raises `NotExactlyOnce`."""
+    rounds, rest = divmod(load.jobs, BATCH * clients)
+    if rest:
+        msg = f"{load.jobs} jobs are no multiple of {clients} clients with batches of {BATCH}"
+        raise ValueError(msg)
+    script = str(HERE / "drain.sql")
+    printed = cluster.run(
+        "pgbench",
+        "-n",
+        "-M",
+        "prepared",
+        "-c",
+        str(clients),
+        "-t",
+        str(rounds),
+        "-D",
+        f"batch={BATCH}",
+        "-f",
+        script,
+    )
+    ended = cluster.run("psql", "-qXAt", "-c", "select count(distinct job_id) from finished_jobs").strip()
+    left = cluster.run("psql", "-qXAt", "-c", "select count(*) from live_jobs").strip()
+    if (ended, left) != (str(load.jobs), "0"):
+        msg = f"of {load.jobs} jobs {ended} ended and {left} are left"
+        raise NotExactlyOnce(msg)
+    return _rate(printed) * BATCH
+
+
+def insert(cluster: Cluster, load: Load) -> float:
+    """Insert job by job, a commit each, from the load's clients; answers jobs per second."""
+    script = str(HERE / "insert.sql")
+    each = str(load.jobs // load.clients)
+    printed = cluster.run(
+        "pgbench",
+        "-n",
+        "-M",
+        "prepared",
+        "-c",
+        str(load.clients),
+        "-t",
+        each,
+        "-D",
+        f"pad={load.padding()}",
+        "-f",
+        script,
+    )
+    return _rate(printed)
+
+
+def _rate(printed: str) -> float:
+    if (found := RATE.search(printed)) is None:
+        msg = f"pgbench did not tell a rate: {printed}"
+        raise ValueError(msg)
+    return float(found[1])

@@ -1,0 +1,117 @@
+"""Holdfast, by its client and its worker as `holdfast worker` puts them together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import asyncpg
+
+import holdfast
+from bench.peers.protocol import Load, Peer, Record, main
+from holdfast.cli.wiring import WorkerProcess
+from holdfast.client.operator import Operator
+from holdfast.store import migrate
+from holdfast.store.database import Database, DatabaseConfig
+from holdfast.worker.config import WorkerConfig
+
+CLONE = """
+with one as (select f.job_id as id from holdfast.finished_jobs f limit 1),
+ids as (select nextval('holdfast.jobs_id_seq') as id from generate_series(1, $1)),
+asked as (
+    insert into holdfast.jobs (id, kind, queue, args, created_at)
+    select ids.id, j.kind, j.queue, j.args, j.created_at
+    from ids, holdfast.jobs j, one where j.id = one.id
+)
+insert into holdfast.finished_jobs (job_id, queue, kind, outcome, attempt, failures, worker_id, claimed_at,
+                                    started_at, finished_at, result)
+select ids.id, f.queue, f.kind, f.outcome, f.attempt, f.failures, f.worker_id, f.claimed_at,
+       f.started_at, f.finished_at, f.result
+from ids, holdfast.finished_jobs f, one where f.job_id = one.id
+"""
+
+
+class Holdfast(Peer):
+    """History and fence kept, a handler call per job."""
+
+    unfinished = "select exists (select from holdfast.live_jobs)"
+
+    def __init__(self, dsn: str, load: Load, record: Record) -> None:
+        super().__init__(dsn, load, record)
+        self.app = holdfast.App()
+        self.client = holdfast.Client(dsn, pool_size=max(5, load.clients))
+        self.padding = load.padding()
+        self._declare()
+
+    def _declare(self) -> None:
+        @self.app.job(kind="sync")
+        def now(number: int, pad: str) -> None:  # noqa: ARG001 - the payload is there to be carried
+            self.handle_now(number)
+
+        @self.app.job(kind="async")
+        async def asynchronous(number: int, pad: str) -> None:  # noqa: ARG001
+            await self.handle(number)
+
+        self.job = now.job if self.load.kind == "sync" else asynchronous.job
+
+    async def setup(self) -> None:
+        """Migrate, and set the limit that the load asks for."""
+        database = Database(DatabaseConfig(dsn=self.dsn))
+        await database.open()
+        await migrate.migrate(database)
+        if self.load.limit:
+            await Operator(database, "bench").queues.limit("default", self.load.limit, create=True)
+        await database.close()
+
+    async def history(self) -> None:
+        """Clone a finished job, both of its rows."""
+        connection = await asyncpg.connect(self.dsn)
+        await connection.execute("set plan_cache_mode = force_custom_plan")
+        await connection.execute(CLONE, self.load.jobs, timeout=600)
+        await connection.close()
+
+    async def open(self) -> None:
+        """Connect the client."""
+        await self.client.open()
+
+    async def close(self) -> None:
+        """Disconnect the client."""
+        await self.client.close()
+
+    async def enqueue(self, numbers: Sequence[int]) -> None:
+        """Enqueue by enqueue_many, in one call unless priorities or keys differ."""
+        load = self.load
+        if load.priorities > 1 or load.keys:
+            await self._enqueue_mixed(numbers)
+            return
+        jobs = [self.job(number=number, pad=self.padding) for number in numbers]
+        await self.client.enqueue_many(jobs, delay=load.delay)
+
+    async def _enqueue_mixed(self, numbers: Sequence[int]) -> None:
+        # One call has one set of options, so jobs are gathered by their options.
+        parts = max(self.load.priorities, self.load.keys)
+        for part in range(parts):
+            jobs = [self.job(number=n, pad=self.padding) for n in numbers if n % parts == part]
+            if self.load.keys:
+                await self.client.enqueue_many(jobs, concurrency_key=f"key {part}")
+            else:
+                await self.client.enqueue_many(jobs, priority=part)
+
+    async def insert(self, number: int) -> None:
+        """Enqueue one job."""
+        await self.client.enqueue(self.job(number=number, pad=self.padding))
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Run one worker process inside this one."""
+        others = tuple(f"empty {n}" for n in range(1, self.load.queues))
+        config = WorkerConfig(
+            database=DatabaseConfig(dsn=self.dsn), queues=(*others, "default"), slots=self.load.slots or 50
+        )
+        process = WorkerProcess(self.app, config)
+        await process.start()
+        await stop.wait()
+        await process.stop(5.0)
+
+
+if __name__ == "__main__":
+    main(Holdfast)

@@ -1,0 +1,93 @@
+"""PgQueuer: a queue manager with batches of 1,000 over a pool of five connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+
+import asyncpg
+from pgqueuer import PgQueuer
+from pgqueuer.db import AsyncpgPoolDriver
+from pgqueuer.models import Job
+from pgqueuer.queries import Queries
+
+from bench.peers.protocol import Peer, main
+
+CLONE = """
+insert into pgqueuer_log (created, job_id, status, priority, entrypoint)
+select l.created, l.job_id + n, l.status, l.priority, l.entrypoint
+from (select * from pgqueuer_log where status = 'successful' limit 1) l, generate_series(1, $1) n
+"""
+
+
+class Pgqueuer(Peer):
+    """Its queue table empties; every change of a job goes to its log."""
+
+    unfinished = "select exists (select from pgqueuer where status in ('queued', 'picked'))"
+
+    async def setup(self) -> None:
+        """Install its tables."""
+        await self.open()
+        await self.queries.install()
+        await self.close()
+
+    async def history(self) -> None:
+        """Clone a line of its log."""
+        connection = await asyncpg.connect(self.dsn)
+        await connection.execute(CLONE, self.load.jobs, timeout=600)
+        await connection.close()
+
+    async def open(self) -> None:
+        """Open the pool."""
+        self.pool = await asyncpg.create_pool(self.dsn, min_size=5, max_size=max(5, self.load.clients))
+        self.driver = AsyncpgPoolDriver(self.pool)
+        self.queries = Queries(self.driver)
+        self.due_in = timedelta(seconds=self.load.delay)
+        self.padding = self.load.padding()
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self.pool.close()
+
+    def _payload(self, number: int) -> bytes:
+        return json.dumps({"number": number, "pad": self.padding}).encode()
+
+    async def enqueue(self, numbers: Sequence[int]) -> None:
+        """Enqueue by one call with lists."""
+        count, priorities = len(numbers), self.load.priorities
+        await self.queries.enqueue(
+            ["job"] * count,
+            [self._payload(number) for number in numbers],
+            [number % priorities for number in numbers],
+            [self.due_in] * count,
+        )
+
+    async def insert(self, number: int) -> None:
+        """Enqueue one job."""
+        await self.queries.enqueue("job", self._payload(number))
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Run one queue manager."""
+        manager = PgQueuer(self.driver)
+
+        if self.load.kind == "sync":
+
+            @manager.entrypoint("job")
+            def now(job: Job) -> None:
+                self.handle_now(json.loads(job.payload or b"")["number"])
+        else:
+
+            @manager.entrypoint("job")
+            async def asynchronous(job: Job) -> None:
+                await self.handle(json.loads(job.payload or b"")["number"])
+
+        running = asyncio.create_task(manager.run(batch_size=self.load.slots or 1000))
+        await stop.wait()
+        manager.shutdown.set()
+        await asyncio.wait([running], timeout=10)
+
+
+if __name__ == "__main__":
+    main(Pgqueuer)

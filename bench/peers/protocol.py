@@ -1,0 +1,270 @@
+"""What every adapter of a Python peer shares: the verbs, the jobs, the record of what was executed.
+
+An adapter is a program, ``python -m bench.peers.NAME VERB LOAD``, that runs in the peer's own environment,
+so this file needs nothing but the standard library.  It says ``ready`` once it is connected, begins when it
+reads ``go``, and a worker ends when it reads ``stop``.  What it has to say are JSON objects, one per line
+of stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import resource
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, ClassVar
+
+PROGRESS_EVERY = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a verb has to do; a field that a verb has no use for is ignored.
+
+    *jobs* from number *first* on, each with *payload* bytes of padding, for the handler *kind*: ``noop``,
+    ``ms`` (sleeps a millisecond) or ``sync`` (a plain function).  *delay* makes them due later, in seconds.
+    *queues* is how many queues the worker works on; jobs go to the first.  *priorities* are spread evenly.
+    *clients* insert at once, each resting between *gap_from* and *gap_to* seconds.  *chunk* and *rate*
+    (jobs per second) turn the bulk enqueue into a stream.  *slots* 0 is the setting with which the peer is
+    fastest.  *limit* is of the queue, *keys* are spread over the jobs with a limit of one each.
+    """
+
+    jobs: int = 0
+    first: int = 0
+    payload: int = 50
+    kind: str = "noop"
+    delay: float = 0.0
+    queues: int = 1
+    priorities: int = 1
+    clients: int = 1
+    gap_from: float = 0.0
+    gap_to: float = 0.0
+    chunk: int = 0
+    rate: float = 0.0
+    slots: int = 0
+    limit: int = 0
+    keys: int = 0
+    latency: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Load:
+        """Return the load that one JSON object describes."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(text).items() if name in known})
+
+    @property
+    def due_in(self) -> timedelta | None:
+        """The delay as a timedelta, None for a job that is due at once."""
+        return timedelta(seconds=self.delay) if self.delay else None
+
+    def numbers(self) -> range:
+        """Return the numbers of the jobs."""
+        return range(self.first, self.first + self.jobs)
+
+    def padding(self) -> str:
+        """Return what fills a payload up."""
+        return "x" * self.payload
+
+    def batches(self, most: int) -> Iterator[range]:
+        """Cut the jobs into batches: of *chunk* where a stream was asked for, else of *most*."""
+        step = self.chunk or most or self.jobs or 1
+        end = self.first + self.jobs
+        for start in range(self.first, end, step):
+            yield range(start, min(start + step, end))
+
+
+class Record:
+    """Which jobs began, and when; in nanoseconds of the clock that all processes of a machine share."""
+
+    __slots__ = ("began", "ended", "numbers")
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.began: list[int] = []
+        self.ended: list[tuple[int, int]] = []
+
+    def begin(self, number: int) -> None:
+        """Note that the handler of a job has begun."""
+        self.began.append(time.monotonic_ns())
+        self.numbers.append(number)
+
+    def end(self, number: int) -> None:
+        """Note that the handler of a job is done; only handlers that take time say so."""
+        self.ended.append((number, time.monotonic_ns()))
+
+
+Handle = Callable[[int], Awaitable[None]]
+
+
+class Peer:
+    """One queue under its public face; an adapter fills in what its peer can do.
+
+    *unfinished* is SQL that answers true as long as a job has not ended.  *bulk* is the largest batch that
+    the peer's bulk enqueue is given, 0: everything at once.
+    """
+
+    unfinished: ClassVar[str] = "select false"
+    bulk: ClassVar[int] = 0
+
+    def __init__(self, dsn: str, load: Load, record: Record) -> None:
+        self.dsn, self.load, self.record = dsn, load, record
+
+    async def setup(self) -> None:
+        """Make the tables."""
+        raise NotImplementedError
+
+    async def history(self) -> None:
+        """Multiply one ended job until there are as many as the load has jobs."""
+        raise NotImplementedError
+
+    async def open(self) -> None:
+        """Connect what enqueues and works."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+    async def enqueue(self, numbers: Sequence[int]) -> None:
+        """Enqueue jobs by the fastest way that the peer offers for many."""
+        raise NotImplementedError
+
+    async def insert(self, number: int) -> None:
+        """Enqueue one job, committed on return."""
+        raise NotImplementedError
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Run jobs until *stop*."""
+        raise NotImplementedError
+
+    async def handle(self, number: int) -> None:
+        """Do what a job of the kind asked for does."""
+        self.record.begin(number)
+        if self.load.kind == "ms":
+            await asyncio.sleep(0.001)
+            self.record.end(number)
+
+    def handle_now(self, number: int) -> None:
+        """Do the same as a plain function."""
+        self.record.begin(number)
+
+
+def say(event: str, **facts: Any) -> None:
+    """Tell the runner something."""
+    sys.stdout.write(json.dumps({"event": event, **facts}) + "\n")
+    sys.stdout.flush()
+
+
+def told(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Event, asyncio.Event]:
+    """Return the events that the words ``go`` and ``stop`` on stdin set."""
+    words = {"go": asyncio.Event(), "stop": asyncio.Event()}
+
+    def listen() -> None:
+        for line in sys.stdin:
+            if (event := words.get(line.strip())) is not None:
+                loop.call_soon_threadsafe(event.set)
+        # Whoever started this program is gone.
+        for event in words.values():
+            loop.call_soon_threadsafe(event.set)
+
+    threading.Thread(target=listen, daemon=True).start()
+    return words["go"], words["stop"]
+
+
+async def _enqueue(peer: Peer, stop: asyncio.Event) -> None:
+    began = time.monotonic_ns()
+    done = 0
+    for batch in peer.load.batches(peer.bulk):
+        if stop.is_set():
+            break
+        await peer.enqueue(batch)
+        done += len(batch)
+        if peer.load.rate:
+            due = began / 1e9 + done / peer.load.rate
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+    say("enqueued", jobs=done, seconds=(time.monotonic_ns() - began) / 1e9)
+
+
+async def _insert(peer: Peer, stop: asyncio.Event) -> None:
+    load, committed = peer.load, list[tuple[int, int]]()
+    waiting = iter(load.numbers())
+    rests = random.Random(load.first)  # noqa: S311 - the same gaps for every peer
+
+    async def client() -> None:
+        for number in waiting:
+            if stop.is_set():
+                return
+            await peer.insert(number)
+            committed.append((number, time.monotonic_ns()))
+            if load.gap_to:
+                await asyncio.sleep(rests.uniform(load.gap_from, load.gap_to))
+
+    began = time.monotonic_ns()
+    await asyncio.gather(*(client() for _ in range(load.clients)))
+    seconds = (time.monotonic_ns() - began) / 1e9
+    say("inserted", jobs=len(committed), seconds=seconds, committed=committed if load.latency else [])
+
+
+async def _work(peer: Peer, stop: asyncio.Event) -> None:
+    record = peer.record
+    reporting = asyncio.create_task(_report_progress(record))
+    await peer.work(stop)
+    reporting.cancel()
+    with suppress(asyncio.CancelledError):
+        await reporting
+    say(
+        "worked",
+        numbers=record.numbers,
+        first=min(record.began, default=0),
+        last=max(record.began, default=0),
+        began=record.began if peer.load.latency else [],
+        ended=record.ended if peer.load.latency else [],
+        rss=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+
+
+async def _report_progress(record: Record) -> None:
+    told_of = -1
+    while True:
+        if (done := len(record.numbers)) != told_of:
+            told_of = done
+            say("progress", executed=done)
+        await asyncio.sleep(PROGRESS_EVERY)
+
+
+VERBS = {"enqueue": _enqueue, "insert": _insert, "work": _work}
+
+
+async def _run(kind: type[Peer], verb: str, load: Load) -> None:
+    peer = kind(os.environ["BENCH_DSN"], load, Record())
+    if verb in ("setup", "history"):
+        await (peer.setup() if verb == "setup" else peer.history())
+        say("done")
+        return
+    go, stop = told(asyncio.get_running_loop())
+    await peer.open()
+    say("ready", unfinished=peer.unfinished)
+    await go.wait()
+    await VERBS[verb](peer, stop)
+    await peer.close()
+
+
+def main(kind: type[Peer]) -> None:
+    """Run one verb of an adapter as the command line asks."""
+    verb, load = sys.argv[1], Load.parse(sys.argv[2])
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_run(kind, verb, load))
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(kind, verb, load))
+    # What a peer left running must not keep the program alive: everything was said.
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,68 @@
+"""The JSON file of a run: the machine, the settings, every single figure."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from bench.cell import Case, Failure, Measurement
+from bench.cluster import SETTINGS, VERSION, shared_buffers
+
+
+class Results(msgspec.Struct, kw_only=True):
+    """Everything that a run found; *left_out* says why a peer has no figures."""
+
+    machine: dict[str, str]
+    settings: dict[str, str]
+    jobs: int
+    rounds: int
+    measurements: list[Measurement] = []
+    failures: list[Failure] = []
+    left_out: dict[str, str] = {}
+
+    @classmethod
+    def begin(cls, *, jobs: int, rounds: int) -> Results:
+        """Return the empty results of a run on this machine."""
+        settings = SETTINGS | {"shared_buffers": shared_buffers()}
+        return cls(machine=_machine(), settings=settings, jobs=jobs, rounds=rounds)
+
+    @classmethod
+    def read(cls, path: Path) -> Results:
+        """Read what `write` wrote."""
+        return msgspec.json.decode(path.read_bytes(), type=cls)
+
+    def write(self, path: Path) -> None:
+        """Write everything; whoever reads at the same time finds the old or the new whole."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        fresh.replace(path)
+
+    def cases(self) -> list[Case]:
+        """Return every row that has a figure, by scenario and then as they were measured."""
+        seen = dict.fromkeys(one.case for one in self.measurements)
+        return sorted(seen, key=lambda case: case.scenario)
+
+    def rounds_of(self, case: Case) -> Mapping[str, Mapping[int, float]]:
+        """Return the figures of a case: by contestant, by round."""
+        found: dict[str, dict[int, float]] = {}
+        for one in self.measurements:
+            if one.case == case:
+                found.setdefault(one.contestant, {})[one.round] = one.value
+        return found
+
+
+def _machine() -> dict[str, str]:
+    return {
+        "processors": str(os.cpu_count()),
+        "memory": f"{psutil.virtual_memory().total >> 30} GB",
+        "architecture": platform.machine(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "postgresql": str(VERSION),
+    }

@@ -1,0 +1,136 @@
+"""D: what is left of the pace on bad days; each case stands beside the same drain on a fresh database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+
+from bench.catalogue import HOLDFAST, PEERS, Contestant
+from bench.cell import Case, Cell, Figures, Scale
+from bench.cluster import Cluster
+from bench.drain import drain, enqueue
+from bench.peers.protocol import Load
+from bench.program import perform
+
+FRESH = "fresh"
+# Jobs beside those that are drained have numbers of their own.
+BESIDE = 10_000_000
+MONTH = 30 * 86_400.0
+QUEUES = 50
+PRIORITIES = 10
+
+Worsen = Callable[[Cluster, Contestant, Load, Scale], Awaitable[None]]
+
+
+def cells() -> list[Cell]:
+    """Return the fresh drain and the days that are worse."""
+    everybody = (HOLDFAST, *PEERS)
+    bulk = tuple(peer for peer in everybody if peer.has_bulk)
+    return [
+        _cell(FRESH, measure_plain, everybody),
+        _cell(
+            "1,000,000 finished",
+            partial(measure_worse, worsen=add_history, name="1,000,000 finished"),
+            tuple(peer for peer in everybody if peer.has_history),
+        ),
+        _cell(
+            "1,000,000 scheduled",
+            partial(measure_worse, worsen=add_scheduled, name="1,000,000 scheduled"),
+            bulk,
+        ),
+        _cell(
+            "backlog of 1,000,000",
+            partial(measure_worse, worsen=add_backlog, name="backlog of 1,000,000"),
+            bulk,
+        ),
+        _cell("under an old snapshot", measure_pinned, bulk),
+        _cell(
+            "49 of 50 queues empty",
+            partial(measure_shape, name="49 of 50 queues empty", queues=QUEUES),
+            tuple(peer for peer in bulk if peer.has_queues),
+        ),
+        _cell(
+            "priorities mixed",
+            partial(measure_shape, name="priorities mixed", priorities=PRIORITIES),
+            tuple(peer for peer in bulk if peer.has_priorities),
+        ),
+    ]
+
+
+def _cell(name: str, measure: Callable[..., Awaitable[Figures]], contestants: tuple[Contestant, ...]) -> Cell:
+    return Cell(scenario="D", name=name, measure=measure, contestants=contestants)
+
+
+def case(name: str) -> Case:
+    """Return the row of a day."""
+    return Case(scenario="D", name=name, fresh=None if name == FRESH else FRESH)
+
+
+async def measure_plain(peer: Contestant, scale: Scale) -> Figures:
+    """Drain on a fresh database."""
+    return await measure_shape(peer, scale, name=FRESH)
+
+
+async def measure_shape(
+    peer: Contestant, scale: Scale, *, name: str, queues: int = 1, priorities: int = 1
+) -> Figures:
+    """Drain jobs of another shape on a fresh database."""
+    load = Load(jobs=scale.share(peer), queues=queues, priorities=priorities)
+    with Cluster() as cluster:
+        await perform(peer, cluster.dsn, "setup", load)
+        await enqueue(cluster, peer, load)
+        drained = await drain(cluster, peer, load)
+    return {case(name): drained.pace}
+
+
+async def measure_worse(peer: Contestant, scale: Scale, *, name: str, worsen: Worsen) -> Figures:
+    """Drain on a database that *worsen* has filled; what else is in the queue is left there."""
+    load = Load(jobs=scale.share(peer))
+    with Cluster() as cluster:
+        await perform(peer, cluster.dsn, "setup")
+        await worsen(cluster, peer, load, scale)
+        drained = await drain(cluster, peer, load, leaves_rest=True)
+    return {case(name): drained.pace}
+
+
+async def add_history(cluster: Cluster, peer: Contestant, load: Load, scale: Scale) -> None:
+    """Finish one job, clone it, then fill the queue."""
+    one = Load(jobs=1, first=BESIDE)
+    await enqueue(cluster, peer, one)
+    await drain(cluster, peer, one)
+    await perform(peer, cluster.dsn, "history", Load(jobs=scale.mass))
+    await enqueue(cluster, peer, load)
+
+
+async def add_scheduled(cluster: Cluster, peer: Contestant, load: Load, scale: Scale) -> None:
+    """Enqueue jobs that are due in a month, then fill the queue."""
+    await enqueue(cluster, peer, Load(jobs=scale.mass, first=BESIDE, delay=MONTH, chunk=10_000))
+    await enqueue(cluster, peer, load)
+
+
+async def add_backlog(cluster: Cluster, peer: Contestant, load: Load, scale: Scale) -> None:
+    """Fill the queue, and then with many times more."""
+    await enqueue(cluster, peer, load)
+    await enqueue(cluster, peer, Load(jobs=scale.mass, first=BESIDE, chunk=10_000))
+
+
+async def measure_pinned(peer: Contestant, scale: Scale) -> Figures:
+    """Fill and drain over and over while a transaction holds the vacuum horizon; the last drain counts."""
+    load = Load(jobs=scale.share(peer))
+    with Cluster() as cluster:
+        await perform(peer, cluster.dsn, "setup")
+        forgotten = await cluster.connect()
+        await forgotten.execute("begin isolation level repeatable read")
+        await forgotten.execute("select count(*) from pg_class")
+        until, first = time.monotonic() + scale.pinned, 0
+        while True:
+            load = replace(load, first=first)
+            await enqueue(cluster, peer, load)
+            drained = await drain(cluster, peer, load)
+            first += load.jobs
+            if time.monotonic() >= until:
+                break
+        await forgotten.close()
+    return {case("under an old snapshot"): drained.pace}

@@ -1,0 +1,111 @@
+"""C: how long it takes from the commit of an enqueue to the start of its handler."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+
+from bench.catalogue import HOLDFAST, PEERS, Contestant
+from bench.cell import Case, Cell, Figures, Scale
+from bench.cluster import Cluster
+from bench.exactly_once import check_at_most_once
+from bench.figures import percentile
+from bench.peers.protocol import Load
+from bench.program import Message, Program, executed_by, perform
+
+WARM_UP = 10
+# Numbers of the jobs that make up the load in the background.
+BACKGROUND = 10_000_000
+SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+GAPS = (0.010, 0.030)
+# How much of the flow is measured before the half of it begins, and the stream's chunks per second.
+FLOW_PART = 0.2
+CHUNKS = 100
+
+
+def cells() -> list[Cell]:
+    """Return the latencies of an idle and of a half loaded system."""
+    streaming = tuple(peer for peer in (HOLDFAST, *PEERS) if peer.has_bulk)
+    return [
+        Cell(
+            scenario="C",
+            name="idle",
+            measure=partial(measure, at_half_load=False),
+            contestants=(HOLDFAST, *PEERS),
+            is_quick=True,
+        ),
+        Cell(
+            scenario="C",
+            name="half load",
+            measure=partial(measure, at_half_load=True),
+            contestants=streaming,
+        ),
+    ]
+
+
+async def measure(peer: Contestant, scale: Scale, *, at_half_load: bool) -> Figures:
+    """Insert probes one by one, at gaps of 10 to 30 ms, while one worker listens."""
+    with Cluster() as cluster:
+        await perform(peer, cluster.dsn, "setup")
+        async with AsyncExitStack() as stack:
+            worker = await stack.enter_async_context(Program(peer, cluster.dsn, "work", Load(latency=True)))
+            await worker.go()
+            probes = Load(jobs=WARM_UP, gap_from=GAPS[0], gap_to=GAPS[1], latency=True)
+            await perform(peer, cluster.dsn, "insert", probes)
+            await executed_by([worker], WARM_UP)
+            probes = replace(probes, first=WARM_UP, jobs=scale.probes)
+            if at_half_load:
+                flow = await measured_flow(peer, cluster, worker, int(scale.share(peer) * FLOW_PART))
+                background = stream(peer, cluster, worker, flow / 2)
+                await stack.enter_async_context(background)
+            already = worker.executed
+            inserted = await perform(peer, cluster.dsn, "insert", probes)
+            await executed_by([worker], already + scale.probes)
+            if at_half_load:
+                await asyncio.sleep(1.0)
+            report = await worker.stop()
+    check_at_most_once([report["numbers"]])
+    return figures(waits(inserted, report), "half load" if at_half_load else "idle")
+
+
+async def measured_flow(peer: Contestant, cluster: Cluster, worker: Program, jobs: int) -> float:
+    """Return how many jobs per second get in and done when both happen at once."""
+    before = worker.executed
+    began = time.monotonic()
+    await perform(peer, cluster.dsn, "enqueue", Load(jobs=jobs, first=BACKGROUND, chunk=min(jobs, 500)))
+    await executed_by([worker], before + jobs)
+    return jobs / (time.monotonic() - began)
+
+
+@asynccontextmanager
+async def stream(peer: Contestant, cluster: Cluster, worker: Program, rate: float) -> AsyncIterator[None]:
+    """Keep enqueueing at *rate* jobs per second inside the block, in at most a hundred chunks a second."""
+    chunk = max(1, int(rate / CHUNKS))
+    load = Load(jobs=BACKGROUND, first=2 * BACKGROUND, chunk=chunk, rate=rate)
+    async with Program(peer, cluster.dsn, "enqueue", load) as producer:
+        before = worker.executed
+        await producer.go()
+        await executed_by([worker], before + int(rate / 2))
+        yield
+        await producer.stop()
+
+
+def waits(inserted: Message, report: Message) -> Sequence[float]:
+    """Return the milliseconds from each probe's commit to the start of its handler."""
+    began = dict(zip(report["numbers"], report["began"], strict=True))
+    # A handler may begin before the client hears of its own commit: that is no wait.
+    return [max(0, began[number] - committed) / 1e6 for number, committed in inserted["committed"]]
+
+
+def figures(found: Sequence[float], system: str) -> Figures:
+    """Return the percentiles of what was found."""
+    return {case(system, name): percentile(found, share) for name, share in SHARES.items()}
+
+
+def case(system: str, name: str) -> Case:
+    """Return the row of a percentile."""
+    return Case(scenario="C", name=f"{system}, {name}", unit="ms", less_is_better=True)

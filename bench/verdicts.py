@@ -1,0 +1,140 @@
+"""Where Holdfast must stand, and whether it does: ratios of one run, round by round, and their medians."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+from rich.table import Table
+
+from bench.catalogue import FLOOR, HOLDFAST, PEERS, Language
+from bench.cell import Case
+from bench.figures import Summary, paired_ratio, summary
+from bench.results import Results
+from bench.scenarios import drains, inserts, latency, scaling
+
+NOISE = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One promise: what is compared, what came out, and the bound it has to keep."""
+
+    what: str
+    found: Summary
+    bound: float
+    at_most: bool = False
+    unit: str = "×"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the median keeps the bound."""
+        return self.found.median <= self.bound if self.at_most else self.found.median >= self.bound
+
+
+def verdicts(results: Results) -> Iterator[Verdict]:
+    """Yield every promise for which the run has both sides."""
+    yield from _drains(results)
+    yield from _inserts(results)
+    yield from _latencies(results)
+    yield from _fresh(results)
+    yield from _costs(results)
+    yield from _scaling(results)
+
+
+def table(results: Results) -> Table:
+    """Return the promises as a table."""
+    made = Table(title="Where Holdfast must stand", title_justify="left", box=None, header_style="bold")
+    for name in ("promise", "median", "least", "most", "bound", ""):
+        made.add_column(name, justify="left" if name == "promise" else "right")
+    for one in verdicts(results):
+        numbers = [f"{value:.2f} {one.unit}" for value in (one.found.median, one.found.least, one.found.most)]
+        bound = f"{'≤' if one.at_most else '≥'} {one.bound:g}"
+        made.add_row(one.what, *numbers, bound, "kept" if one.is_kept else "short")
+    return made
+
+
+def against(
+    results: Results, case: Case, other: str, what: str, bound: float, *, of: Case | None = None
+) -> Iterator[Verdict]:
+    """Yield Holdfast's figures divided by those of one other, in the same case unless *of* says which."""
+    ours = results.rounds_of(case).get(HOLDFAST.name, {})
+    theirs = results.rounds_of(of or case).get(other, {})
+    if (found := paired_ratio(ours, theirs)) is not None:
+        yield Verdict(what=what, found=found, bound=bound, at_most=case.less_is_better)
+
+
+def best(results: Results, case: Case, names: Iterable[str]) -> str | None:
+    """Return who of *names* has the best median in a case, None if nobody was measured."""
+    medians = {
+        name: summary(list(rounds.values())).median
+        for name, rounds in results.rounds_of(case).items()
+        if name in set(names)
+    }
+    choose: Callable[..., str] = min if case.less_is_better else max
+    return choose(medians, key=lambda name: medians[name]) if medians else None
+
+
+def _against_best(
+    results: Results, case: Case, names: Iterable[str], who: str, bound: float
+) -> Iterator[Verdict]:
+    if (name := best(results, case, names)) is not None:
+        yield from against(results, case, name, f"{case.scenario}: {case.name} ÷ best {who} ({name})", bound)
+
+
+ANY = tuple(peer.name for peer in PEERS)
+PYTHON = tuple(peer.name for peer in PEERS if peer.language is Language.PYTHON)
+
+
+def _drains(results: Results) -> Iterator[Verdict]:
+    one, two = (Case(scenario="B", name=drains.name(processes, 50)) for processes in (1, 2))
+    yield from _against_best(results, one, ANY, "peer of any language", 1.5)
+    yield from _against_best(results, one, PYTHON, "Python peer", 4.0)
+    yield from against(results, one, FLOOR.name, f"B: {one.name} ÷ floor, one connection", 0.9)
+    yield from against(results, two, FLOOR.name, f"B: {two.name} ÷ floor, two connections", 0.7)
+
+
+def _inserts(results: Results) -> Iterator[Verdict]:
+    bulk = drains.bulk_case(50)
+    yield from _against_best(results, bulk, ANY, "peer", 1.0)
+    yield from against(results, bulk, FLOOR.name, f"A: {bulk.name} ÷ COPY of the same rows", 0.6)
+    busy, bare = inserts.case(8, True), inserts.case(8, False)
+    yield from against(results, busy, FLOOR.name, f"A: {busy.name} ÷ bare insert loop", 0.8, of=bare)
+
+
+def _latencies(results: Results) -> Iterator[Verdict]:
+    for name in latency.SHARES:
+        if name != "p95":
+            yield from _against_best(results, latency.case("idle", name), ANY, "peer of any language", 1.0)
+
+
+def _fresh(results: Results) -> Iterator[Verdict]:
+    bounds = {"D": 0.9, "E": 0.8}
+    for case in results.cases():
+        if case.fresh is not None:
+            fresh = Case(scenario=case.scenario, name=case.fresh)
+            what = f"{case.scenario}: {case.name} ÷ {case.fresh}"
+            yield from against(results, case, HOLDFAST.name, what, bounds[case.scenario], of=fresh)
+
+
+def _costs(results: Results) -> Iterator[Verdict]:
+    bounds = {"worker's processor time per job": 20.0, "statements per 100 jobs": 5.0}
+    for case in results.cases():
+        if case.scenario == "F" and case.name in bounds:
+            rounds = results.rounds_of(case).get(HOLDFAST.name, {})
+            if rounds:
+                found = summary(list(rounds.values()))
+                yield Verdict(
+                    what=f"F: {case.name}", found=found, bound=bounds[case.name], at_most=True, unit=case.unit
+                )
+
+
+def _scaling(results: Results) -> Iterator[Verdict]:
+    steps = [scaling.case(slots, 1) for slots in scaling.SLOTS]
+    ours = partial(against, results, other=HOLDFAST.name)
+    for less, more in pairwise(steps):
+        yield from ours(more, what=f"G: {more.name} ÷ {less.name}", bound=NOISE, of=less)
+    most = scaling.case(scaling.SLOTS[-1], scaling.PROCESSES[-1])
+    yield from ours(most, what=f"G: {most.name} ÷ {steps[-1].name}", bound=1.0, of=steps[-1])
