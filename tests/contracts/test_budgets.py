@@ -20,6 +20,7 @@ DOORS = {
     "holdfast/runtime/service.py::Service._run": "the door around a service turn: logged, counted, retried",
     "holdfast/store/database.py::Database.transaction": "rolls back and raises the same error again",
     "holdfast/store/listen.py::Notifications.turn": "drops the connection and raises the same error again",
+    "holdfast/worker/begun.py::Begun.__await__": "passes everything on, as yield from does",
     "holdfast/worker/child.py::HandlerProcess._run": "the door around a handler in a child",
     "holdfast/worker/child.py::LinkLogHandler.emit": "logging's rule: a bad log call hurts nobody",
     "holdfast/worker/journal.py::JournalHandler.emit": "logging's rule: a bad log call hurts nobody",

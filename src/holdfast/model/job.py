@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 DEFAULT_QUEUE = "default"
 DEFAULT_PRIORITY = 5
 DEFAULT_MAX_ATTEMPTS = 5
@@ -84,8 +86,7 @@ class NewJob:
     trace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedJob:
+class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     """One attempt as the claim hands it to a worker.
 
     *args* and *retry* are JSON text as stored; *timeout* is in seconds; *id* and *attempt* together

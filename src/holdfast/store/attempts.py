@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Complete, Fail, PutBack, Stop
@@ -15,16 +18,14 @@ _SQL = blocks("attempts")
 Final = Complete | Fail | Stop
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(NamedTuple):
     """Job id and attempt number: what every write of an attempt names."""
 
     job_id: int
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True, gc=False):
     """An attempt that ends its job; *seconds* is how long the handler ran, *kind* is for whoever counts."""
 
     fence: Fence
@@ -33,8 +34,7 @@ class Ended:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(msgspec.Struct, frozen=True, gc=False):
     """An attempt whose job goes on; *seconds* and *kind* are for whoever counts, empty from the buffer."""
 
     fence: Fence

@@ -66,7 +66,7 @@ class Claimer(Service):
         self._asleep = False
         self._looks = 0
         self._busy_since: float | None = None
-        self._pace = 0.0
+        self._pace, self._low = 0.0, 0
         self._paced_at, self._paced_done = time.monotonic(), 0
         slots.freed = self._freed
 
@@ -82,7 +82,7 @@ class Claimer(Service):
         self.wake()
 
     def _freed(self) -> None:
-        if len(self._buffer) <= self._room() // 2 and not self.draining:
+        if len(self._buffer) <= self._low and not self.draining:
             self.wake()
 
     def _room(self) -> int:
@@ -194,6 +194,7 @@ class Claimer(Service):
             pace = (self._slots.done - self._paced_done) / passed
             self._pace = pace if pace < self._pace else (self._pace + pace) / 2
             self._paced_at, self._paced_done = now, self._slots.done
+            self._low = self._room() // 2
 
     def _give_back_stale(self) -> None:
         self.give_back(STALE, "it waited too long in a worker's buffer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 import msgspec
@@ -20,6 +20,7 @@ from holdfast.rules.backoff import Backoff, backoff_from_json
 from holdfast.rules.outcome import Failure
 from holdfast.store.attempts import Fence
 from holdfast.worker.answers import one_line, result_text, told
+from holdfast.worker.begun import Begun
 from holdfast.worker.journal import current_attempt
 from holdfast.worker.running import Cause, Running, TimedOut
 
@@ -66,8 +67,16 @@ class Performer:
             if parameter is not None and handler.executor is not Executor.PROCESS:
                 arguments[parameter] = job
         if handler.executor is Executor.LOOP and not self._app.middlewares:
-            return await self._on_loop(running, handler.function(**arguments))
+            return await self._at_once(running, handler.function(**arguments))
         return await self._surrounded(running, handler, arguments, job)
+
+    async def _at_once(self, running: Running, call: Coroutine[Any, Any, Any]) -> Any:
+        """Run a handler up to its first wait: many never wait, and need no clock and no way to be stopped."""
+        try:
+            wish = call.send(None)
+        except StopIteration as done:
+            return done.value
+        return await self._on_loop(running, Begun(call, wish))
 
     async def _on_loop(self, running: Running, call: Awaitable[Any]) -> Any:
         task = asyncio.current_task()
