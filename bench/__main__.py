@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -33,6 +35,7 @@ def measure(
     out: Annotated[Path, typer.Option(help="The folder for results.json, tables and plots.")] = RESULTS,
 ) -> None:
     """Measure, then print tables and write JSON and plots."""
+    signal.signal(signal.SIGTERM, _end)
     scale = QUICK if quick else Scale()
     scale = replace(scale, jobs=jobs) if jobs else scale
     results = Results.begin(jobs=scale.jobs, rounds=1 if quick else rounds)
@@ -78,6 +81,11 @@ def _chosen(cells: list[Cell], letters: str, only: set[str], missing: set[str], 
         )
         found.append(replace(cell, contestants=left))
     return found
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    # As Ctrl-C does: servers and workers of the cell at hand are stopped on the way out.
+    raise KeyboardInterrupt
 
 
 def _tell(line: str) -> None:

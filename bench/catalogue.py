@@ -30,7 +30,6 @@ class Contestant:
     environment: str | None = None
     share: float = 1.0
     kinds: frozenset[str] = frozenset({"noop", "ms", "sync"})
-    has_bulk: bool = True
     has_history: bool = True
     has_queues: bool = True
     has_priorities: bool = True
@@ -59,18 +58,25 @@ PEERS = (
         label="DBOS 3.4",
         environment="dbos",
         share=0.02,
-        has_bulk=False,
-        note="no bulk enqueue: single calls",
+        note="no bulk enqueue: 1,000 calls in a transaction",
     ),
     Contestant(
         name="absurd",
         label="absurd 0.5",
         environment="absurd",
         share=0.03,
-        has_bulk=False,
-        note="no bulk enqueue: single calls",
+        kinds=ASYNC_ONLY,
+        note="no bulk enqueue: 1,000 calls in a transaction",
     ),
-    Contestant(name="awa", label="Awa 0.6", environment="awa", share=0.1),
+    Contestant(
+        name="awa",
+        label="Awa 0.6",
+        environment="awa",
+        share=0.2,
+        kinds=ASYNC_ONLY,
+        has_history=False,
+        has_queues=False,
+    ),
     Contestant(
         name="oban",
         label="Oban for Python 0.7",

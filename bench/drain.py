@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
@@ -37,13 +37,12 @@ class Drained:
     wal_bytes: float
     rss: int
     reports: Sequence[Message]
+    clones: Sequence[tuple[str, str, str]]
 
 
 async def enqueue(cluster: Cluster, peer: Contestant, load: Load) -> Message:
-    """Fill a queue by the peer's bulk enqueue, or by what it has instead."""
-    if peer.has_bulk:
-        return await perform(peer, cluster.dsn, "enqueue", load)
-    return await perform(peer, cluster.dsn, "insert", replace(load, clients=16))
+    """Fill a queue by the peer's bulk enqueue."""
+    return await perform(peer, cluster.dsn, "enqueue", load)
 
 
 async def drain(
@@ -71,12 +70,16 @@ async def drain(
         reports = await asyncio.gather(*(program.stop() for program in programs))
     executed = [report["numbers"] for report in reports]
     check_at_most_once(executed) if leaves_rest else check_exactly_once(executed, load.numbers())
-    return _drained(reports, ended, [late - early for early, late in zip(before, after, strict=True)])
+    costs = [late - early for early, late in zip(before, after, strict=True)]
+    return _drained(reports, ended, costs, programs[0].clones)
 
 
 async def _ended(look: asyncpg.Connection[Any], unfinished: str) -> None:
-    while await look.fetchval(unfinished):  # noqa: ASYNC110 - the database has no event for this
-        await asyncio.sleep(LOOK_EVERY)
+    asked = time.monotonic()
+    while await look.fetchval(unfinished):
+        # A question that costs much is asked less often: it must not become the load.
+        await asyncio.sleep(max(LOOK_EVERY, 4 * (time.monotonic() - asked)))
+        asked = time.monotonic()
 
 
 async def _costs(
@@ -87,7 +90,9 @@ async def _costs(
     return workers, cluster.processor_seconds(), float(wal)
 
 
-def _drained(reports: Sequence[Message], ended: int, costs: Sequence[float]) -> Drained:
+def _drained(
+    reports: Sequence[Message], ended: int, costs: Sequence[float], clones: Sequence[tuple[str, str, str]]
+) -> Drained:
     jobs = sum(len(report["numbers"]) for report in reports)
     # A worker may have got nothing at all.
     working = [report for report in reports if report["numbers"]]
@@ -102,4 +107,5 @@ def _drained(reports: Sequence[Message], ended: int, costs: Sequence[float]) -> 
         wal_bytes=wal,
         rss=max(report["rss"] for report in reports),
         reports=reports,
+        clones=clones,
     )

@@ -22,7 +22,7 @@ PATIENCE = 900.0
 # A worker says at its end which jobs it executed, on one line.
 LONGEST_LINE = 1 << 28
 # What an adapter says at the end of each verb.
-ANSWERS = {"setup": "done", "history": "done", "enqueue": "enqueued", "insert": "inserted", "work": "worked"}
+ANSWERS = {"setup": "done", "enqueue": "enqueued", "insert": "inserted", "work": "worked"}
 
 Message = dict[str, Any]
 
@@ -46,6 +46,7 @@ class Program:
         self.executed = 0
         self.progressed: Callable[[], None] = lambda: None
         self.unfinished = ""
+        self.clones: list[tuple[str, str, str]] = []
 
     async def __aenter__(self) -> Self:
         load = msgspec.json.encode(asdict(self._load)).decode()
@@ -62,8 +63,9 @@ class Program:
             limit=LONGEST_LINE,
         )
         self._listeners = [asyncio.create_task(self._listen()), asyncio.create_task(self._listen_to_errors())]
-        if self._verb not in ("setup", "history"):
-            self.unfinished = (await self.hear("ready"))["unfinished"]
+        if self._verb != "setup":
+            ready = await self.hear("ready")
+            self.unfinished, self.clones = ready["unfinished"], ready["clones"]
         return self
 
     async def __aexit__(
@@ -143,7 +145,7 @@ class Program:
 async def perform(peer: Contestant, dsn: str, verb: str, load: Load | None = None) -> Message:
     """Run a verb that ends by itself, and return what it said; raises `AdapterFailed`."""
     async with Program(peer, dsn, verb, load or Load()) as program:
-        if verb in ("enqueue", "insert"):
+        if verb != "setup":
             await program.go()
         return await program.hear(ANSWERS[verb])
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import asyncpg
-
 import holdfast
 from bench.peers.protocol import Load, Peer, Record, main
 from holdfast.cli.wiring import WorkerProcess
@@ -15,26 +13,15 @@ from holdfast.store import migrate
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.worker.config import WorkerConfig
 
-CLONE = """
-with one as (select f.job_id as id from holdfast.finished_jobs f limit 1),
-ids as (select nextval('holdfast.jobs_id_seq') as id from generate_series(1, $1)),
-asked as (
-    insert into holdfast.jobs (id, kind, queue, args, created_at)
-    select ids.id, j.kind, j.queue, j.args, j.created_at
-    from ids, holdfast.jobs j, one where j.id = one.id
-)
-insert into holdfast.finished_jobs (job_id, queue, kind, outcome, attempt, failures, worker_id, claimed_at,
-                                    started_at, finished_at, result)
-select ids.id, f.queue, f.kind, f.outcome, f.attempt, f.failures, f.worker_id, f.claimed_at,
-       f.started_at, f.finished_at, f.result
-from ids, holdfast.finished_jobs f, one where f.job_id = one.id
-"""
-
 
 class Holdfast(Peer):
     """History and fence kept, a handler call per job."""
 
     unfinished = "select exists (select from holdfast.live_jobs)"
+    clones = (
+        ("holdfast.jobs", "id", "1000000000 + n"),
+        ("holdfast.finished_jobs", "job_id", "1000000000 + n"),
+    )
 
     def __init__(self, dsn: str, load: Load, record: Record) -> None:
         super().__init__(dsn, load, record)
@@ -62,13 +49,6 @@ class Holdfast(Peer):
         if self.load.limit:
             await Operator(database, "bench").queues.limit("default", self.load.limit, create=True)
         await database.close()
-
-    async def history(self) -> None:
-        """Clone a finished job, both of its rows."""
-        connection = await asyncpg.connect(self.dsn)
-        await connection.execute("set plan_cache_mode = force_custom_plan")
-        await connection.execute(CLONE, self.load.jobs, timeout=600)
-        await connection.close()
 
     async def open(self) -> None:
         """Connect the client."""

@@ -15,29 +15,18 @@ from pgqueuer.queries import Queries
 
 from bench.peers.protocol import Peer, main
 
-CLONE = """
-insert into pgqueuer_log (created, job_id, status, priority, entrypoint)
-select l.created, l.job_id + n, l.status, l.priority, l.entrypoint
-from (select * from pgqueuer_log where status = 'successful' limit 1) l, generate_series(1, $1) n
-"""
-
 
 class Pgqueuer(Peer):
     """Its queue table empties; every change of a job goes to its log."""
 
     unfinished = "select exists (select from pgqueuer where status in ('queued', 'picked'))"
+    clones = (("pgqueuer_log", "id", "1000000000 + n"),)
 
     async def setup(self) -> None:
         """Install its tables."""
         await self.open()
         await self.queries.install()
         await self.close()
-
-    async def history(self) -> None:
-        """Clone a line of its log."""
-        connection = await asyncpg.connect(self.dsn)
-        await connection.execute(CLONE, self.load.jobs, timeout=600)
-        await connection.close()
 
     async def open(self) -> None:
         """Open the pool."""

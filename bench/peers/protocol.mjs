@@ -94,8 +94,8 @@ async function work(peer, stopped, stop) {
 /** Run one verb of an adapter as the command line asks. */
 export async function main(peer) {
   const verb = process.argv[2];
-  if (verb === "setup" || verb === "history") {
-    await peer[verb]();
+  if (verb === "setup") {
+    await peer.setup();
     say("done");
   } else {
     const words = createInterface({ input: process.stdin });
@@ -106,7 +106,7 @@ export async function main(peer) {
     });
     const [go, stop] = [heard("go"), heard("stop").then(() => { isStopped = true; })];
     await peer.open();
-    say("ready", { unfinished: peer.unfinished });
+    say("ready", { unfinished: peer.unfinished, clones: peer.clones ?? [] });
     await go;
     await { enqueue, insert, work }[verb](peer, () => isStopped, stop);
     await peer.close();

@@ -108,10 +108,12 @@ class Peer:
     """One queue under its public face; an adapter fills in what its peer can do.
 
     *unfinished* is SQL that answers true as long as a job has not ended.  *bulk* is the largest batch that
-    the peer's bulk enqueue is given, 0: everything at once.
+    the peer's bulk enqueue is given, 0: everything at once.  *clones* are the rows that a job leaves behind,
+    for the runner to multiply: table, key column, and the SQL of the key of the nth clone.
     """
 
-    unfinished: ClassVar[str] = "select false"
+    unfinished: str = "select false"
+    clones: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     bulk: ClassVar[int] = 0
 
     def __init__(self, dsn: str, load: Load, record: Record) -> None:
@@ -119,10 +121,6 @@ class Peer:
 
     async def setup(self) -> None:
         """Make the tables."""
-        raise NotImplementedError
-
-    async def history(self) -> None:
-        """Multiply one ended job until there are as many as the load has jobs."""
         raise NotImplementedError
 
     async def open(self) -> None:
@@ -243,13 +241,13 @@ VERBS = {"enqueue": _enqueue, "insert": _insert, "work": _work}
 
 async def _run(kind: type[Peer], verb: str, load: Load) -> None:
     peer = kind(os.environ["BENCH_DSN"], load, Record())
-    if verb in ("setup", "history"):
-        await (peer.setup() if verb == "setup" else peer.history())
+    if verb == "setup":
+        await peer.setup()
         say("done")
         return
     go, stop = told(asyncio.get_running_loop())
     await peer.open()
-    say("ready", unfinished=peer.unfinished)
+    say("ready", unfinished=peer.unfinished, clones=peer.clones)
     await go.wait()
     await VERBS[verb](peer, stop)
     await peer.close()

@@ -6,6 +6,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
+
+import asyncpg
 
 from bench.catalogue import HOLDFAST, PEERS, Contestant
 from bench.cell import Case, Cell, Figures, Scale
@@ -21,13 +24,18 @@ MONTH = 30 * 86_400.0
 QUEUES = 50
 PRIORITIES = 10
 
+# The columns of a table that can be written, quoted.
+COLUMNS = """
+select string_agg(format('"%s"', attname), ', ' order by attnum) from pg_attribute
+where attrelid = $1::text::regclass and attnum > 0 and attgenerated = '' and not attisdropped
+"""
+
 Worsen = Callable[[Cluster, Contestant, Load, Scale], Awaitable[None]]
 
 
 def cells() -> list[Cell]:
     """Return the fresh drain and the days that are worse."""
     everybody = (HOLDFAST, *PEERS)
-    bulk = tuple(peer for peer in everybody if peer.has_bulk)
     return [
         _cell(FRESH, measure_plain, everybody),
         _cell(
@@ -38,23 +46,23 @@ def cells() -> list[Cell]:
         _cell(
             "1,000,000 scheduled",
             partial(measure_worse, worsen=add_scheduled, name="1,000,000 scheduled"),
-            bulk,
+            everybody,
         ),
         _cell(
             "backlog of 1,000,000",
             partial(measure_worse, worsen=add_backlog, name="backlog of 1,000,000"),
-            bulk,
+            everybody,
         ),
-        _cell("under an old snapshot", measure_pinned, bulk),
+        _cell("under an old snapshot", measure_pinned, everybody),
         _cell(
             "49 of 50 queues empty",
             partial(measure_shape, name="49 of 50 queues empty", queues=QUEUES),
-            tuple(peer for peer in bulk if peer.has_queues),
+            tuple(peer for peer in everybody if peer.has_queues),
         ),
         _cell(
             "priorities mixed",
             partial(measure_shape, name="priorities mixed", priorities=PRIORITIES),
-            tuple(peer for peer in bulk if peer.has_priorities),
+            tuple(peer for peer in everybody if peer.has_priorities),
         ),
     ]
 
@@ -96,12 +104,26 @@ async def measure_worse(peer: Contestant, scale: Scale, *, name: str, worsen: Wo
 
 
 async def add_history(cluster: Cluster, peer: Contestant, load: Load, scale: Scale) -> None:
-    """Finish one job, clone it, then fill the queue."""
+    """Finish one job, clone what it left behind, then fill the queue."""
     one = Load(jobs=1, first=BESIDE)
     await enqueue(cluster, peer, one)
-    await drain(cluster, peer, one)
-    await perform(peer, cluster.dsn, "history", Load(jobs=scale.mass))
+    drained = await drain(cluster, peer, one)
+    connection = await cluster.connect()
+    for table, key, value in drained.clones:
+        await connection.execute(await clone(connection, table, key, value), scale.mass, timeout=900)
+    await connection.close()
     await enqueue(cluster, peer, load)
+
+
+async def clone(connection: asyncpg.Connection[Any], table: str, key: str, value: str) -> str:
+    """Return SQL that copies the last row of *table* as often as its parameter says, with keys by *value*."""
+    names = await connection.fetchval(COLUMNS, table)
+    values = names.replace(f'"{key}"', value)
+    return f"""
+        with one as (select * from {table} order by {key} desc limit 1)
+        insert into {table} ({names}) overriding system value
+        select {values} from one, generate_series(1, $1::integer) n
+    """  # noqa: S608 - names come from an adapter of ours
 
 
 async def add_scheduled(cluster: Cluster, peer: Contestant, load: Load, scale: Scale) -> None:

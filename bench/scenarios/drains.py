@@ -60,7 +60,7 @@ async def measure(peer: Contestant, scale: Scale, *, processes: int, payload: in
         filled = await enqueue(cluster, peer, load)
         drained = await drain(cluster, peer, load, processes=processes)
     figures = {Case(scenario="B", name=name(processes, payload)): drained.rate}
-    if processes == 1 and peer.has_bulk:
+    if processes == 1:
         figures[bulk_case(payload)] = filled["jobs"] / filled["seconds"]
     if (processes, payload) == (1, 50):
         figures |= costs(drained)

@@ -29,7 +29,6 @@ CHUNKS = 100
 
 def cells() -> list[Cell]:
     """Return the latencies of an idle and of a half loaded system."""
-    streaming = tuple(peer for peer in (HOLDFAST, *PEERS) if peer.has_bulk)
     return [
         Cell(
             scenario="C",
@@ -42,7 +41,7 @@ def cells() -> list[Cell]:
             scenario="C",
             name="half load",
             measure=partial(measure, at_half_load=True),
-            contestants=streaming,
+            contestants=(HOLDFAST, *PEERS),
         ),
     ]
 

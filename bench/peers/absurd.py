@@ -1,0 +1,87 @@
+"""absurd: 100 tasks at once, claimed in batches of 100."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import DEVNULL
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from absurd_sdk import AsyncAbsurd
+from psycopg import AsyncConnection
+
+from bench.peers.protocol import Peer, main
+
+CALLS_PER_TRANSACTION = 1000
+
+
+class AbsurdPeer(Peer):
+    """It has no enqueue for many and no wake-up: calls share a transaction, workers poll."""
+
+    unfinished = (
+        "select exists (select from absurd.t_default where state not in ('completed', 'failed', 'cancelled'))"
+    )
+    bulk = CALLS_PER_TRANSACTION
+
+    async def setup(self) -> None:
+        """Apply its schema and create the queue."""
+        program = Path(sys.executable).parent / "absurdctl"
+        environment = os.environ | {"ABSURD_DATABASE_URL": self.dsn}
+        making = await asyncio.create_subprocess_exec(program, "init", env=environment, stdout=DEVNULL)
+        if await making.wait():
+            raise SystemExit("absurdctl init failed")
+        async with await AsyncConnection.connect(self.dsn, autocommit=True) as connection:
+            await AsyncAbsurd(connection).create_queue("default")
+
+    async def open(self) -> None:
+        """Connect once for each client."""
+        self.padding = self.load.padding()
+        self.free: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
+        for _ in range(self.load.clients):
+            connection = await AsyncConnection.connect(self.dsn, autocommit=True)
+            self.free.put_nowait((connection, AsyncAbsurd(connection)))
+
+    @asynccontextmanager
+    async def _lent(self) -> AsyncIterator[tuple[Any, Any]]:
+        # A client has one connection, on which one call runs at a time.
+        lent = await self.free.get()
+        try:
+            yield lent
+        finally:
+            self.free.put_nowait(lent)
+
+    async def enqueue(self, numbers: Sequence[int]) -> None:
+        """Enqueue by single calls in one transaction."""
+        async with self._lent() as (connection, app), connection.transaction():
+            for number in numbers:
+                await app.spawn("job", {"number": number, "pad": self.padding}, queue="default")
+
+    async def insert(self, number: int) -> None:
+        """Enqueue one job."""
+        async with self._lent() as (_, app):
+            await app.spawn("job", {"number": number, "pad": self.padding}, queue="default")
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Run one worker."""
+        app = AsyncAbsurd(self.dsn, queue_name="default")
+
+        @app.register_task("job")
+        async def job(params: Any, _context: Any) -> None:
+            await self.handle(params["number"])
+
+        # Whoever measures latency would have it poll more often.
+        poll, slots = 0.01 if self.load.latency else 0.25, self.load.slots or 100
+        working = app.start_worker(concurrency=slots, batch_size=slots, poll_interval=poll)
+        running = asyncio.create_task(working)
+        await stop.wait()
+        app.stop_worker()
+        await asyncio.wait([running], timeout=5)
+        await app.close()
+
+
+if __name__ == "__main__":
+    main(AbsurdPeer)

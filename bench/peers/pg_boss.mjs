@@ -1,0 +1,55 @@
+// pg-boss: two workers with batches of 1,000; its handler is called once for a whole batch.
+import { dsn, fromEnvironment, handle, load, main, padding } from "./protocol.mjs";
+
+const { PgBoss } = await fromEnvironment("pg-boss");
+
+const peer = {
+  unfinished: "select exists (select from pgboss.job where state < 'completed')",
+  clones: [["pgboss.job", "id", "gen_random_uuid()"]],
+  bulk: 10_000,
+
+  boss() {
+    const boss = new PgBoss({ connectionString: dsn, max: Math.max(10, load.clients), useListenNotify: true });
+    boss.on("error", (error) => console.error(error.message));
+    return boss;
+  },
+
+  async setup() {
+    const boss = this.boss();
+    await boss.start();
+    await boss.createQueue("job", { notify: true });
+    await boss.stop({ graceful: false });
+  },
+
+  async open() {
+    this.running = await this.boss().start();
+    this.pad = padding;
+  },
+
+  async close() {
+    await this.running.stop({ graceful: false });
+  },
+
+  async enqueue(numbers) {
+    const due = load.delay ? { startAfter: load.delay } : {};
+    const jobs = numbers.map((number) => (
+      { data: { number, pad: this.pad }, priority: number % load.priorities, ...due }
+    ));
+    await this.running.insert("job", jobs);
+  },
+
+  async insert(number) {
+    await this.running.send("job", { number, pad: this.pad });
+  },
+
+  async work(stop) {
+    const options = { batchSize: load.slots || 1000, localConcurrency: 2, burstWhenBatchFull: true };
+    await this.running.work("job", options, async (jobs) => {
+      await Promise.all(jobs.map(({ data }) => handle(data.number)));
+    });
+    await stop;
+    await this.running.offWork("job");
+  },
+};
+
+await main(peer);
