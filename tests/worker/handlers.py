@@ -154,6 +154,18 @@ def unspeakable() -> None:
     raise Unspeakable
 
 
+class Untellable(Exception):
+    """An error that passes every question on, and has nobody who answers."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+def untellable() -> None:
+    """Raise an error that fails at whatever it is asked."""
+    raise Untellable
+
+
 class Strange:
     """Data that fails when it is written down."""
 

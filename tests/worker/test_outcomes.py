@@ -102,6 +102,7 @@ async def test_what_ends_a_program_is_an_error_like_any_other(
         (handlers.give_up_like_asyncio, "CancelledError"),
         (handlers.stop_iteration, "(StopIteration|RuntimeError: coroutine raised StopIteration)"),
         (handlers.unspeakable, "Unspeakable: <exception str\\(\\) failed>"),
+        (handlers.untellable, "(Untellable, which cannot be told of: that raises KeyError|ChildDied)"),
         (handlers.give_strange_data, "RuntimeError: cannot be dumped"),
         (handlers.enqueue_badly, "ArgumentsInvalid: arguments of 'other' are wrong"),
         (handlers.lose_another, "LeaseLost: attempt 3 of job 999 has lost its lease"),

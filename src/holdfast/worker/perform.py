@@ -50,9 +50,16 @@ class Performer:
         try:
             return self._after_return(running, await self._call(running))
         except BaseException as error:
-            if not _is_over(running):
-                running.error = error
-            return self._after_error(running, error)
+            if _is_over(running):
+                return None
+            running.error = error
+            try:
+                return self._after_error(running, error)
+            except Exception as untold:
+                # A handler's own error class may fail at whatever it is asked; its attempt ends all the same.
+                name = type(error).__name__
+                text = f"{name}, which cannot be told of: that raises {type(untold).__name__}"
+                return self._failed(running, Failure(text, text))
         finally:
             current_attempt.reset(token)
 
@@ -136,9 +143,7 @@ class Performer:
             # The handler did its work but its answer cannot be kept: trying again would not change that.
             return decide.poisoned(str(error), str(error))
 
-    def _after_error(self, running: Running, error: BaseException) -> Transition | None:
-        if _is_over(running):
-            return None
+    def _after_error(self, running: Running, error: BaseException) -> Transition:
         match error:
             case asyncio.CancelledError() if running.cause is Cause.CANCEL:
                 return Stop("cancel requested; the handler was stopped")
