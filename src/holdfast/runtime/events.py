@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 Subscriber = Callable[[str, dict[str, Any]], None]
@@ -23,6 +26,16 @@ class Events:
         return lambda: self._subscribers.remove(subscriber)
 
     def emit(self, event: str, **fields: Any) -> None:
-        """Tell every subscriber of *event*."""
+        """Tell every subscriber of *event*; one that fails hurts neither the others nor who emits."""
         for subscriber in tuple(self._subscribers):
-            subscriber(event, fields)
+            try:
+                subscriber(event, fields)
+            except Exception:
+                # A log that cannot be written must not cost a job or a lease; stderr is told, as by logging.
+                _tell(event)
+
+
+def _tell(event: str) -> None:
+    with suppress(OSError, ValueError):
+        print(f"a subscriber failed at event {event!r}:", file=sys.stderr)
+        traceback.print_exc()
