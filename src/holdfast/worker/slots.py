@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 
 from holdfast.model.outcome import Transition
 from holdfast.runtime.events import Events
@@ -67,14 +68,15 @@ class Slots:
     def _closed(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not self._stopping:
-            # A handler cancelled its own task, which is its slot's.
+            # A handler cancelled its own task, which is its slot's, or left something in its context.
             self._open()
 
     async def _slot(self) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - slots are tasks
-        turned = time.monotonic()
-        while not (self._stopping or task.cancelling()):
+        turned, clean = time.monotonic(), copy_context()
+        # What a handler set in its context, such as a tenant, is no affair of the next job.
+        while not (self._stopping or task.cancelling()) and copy_context() == clean:
             running, _ = await self.serve()
             if running.leftover is not None:
                 await self._sit_out(running.leftover)
