@@ -62,7 +62,9 @@ class Journal(Service):
             if offset + size > MAX_LOG_BYTES:
                 line, size = f"… log cut here: it may have {MAX_LOG_BYTES:,} bytes …", MAX_LOG_BYTES + 1
             self._sizes[fence] = offset + size
-            kept = LogLine(fence, offset, datetime.now(UTC), logging.getLevelName(level).lower(), line)
+            kept = LogLine(
+                fence, offset, datetime.now(UTC), storable(logging.getLevelName(level)).lower(), line
+            )
             self._lines.setdefault(fence, []).append(kept)
         self._schedule()
 

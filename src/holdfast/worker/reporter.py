@@ -101,15 +101,21 @@ class Reporter:
             self._ended[:0], self._returned[:0] = ended, returned
             raise
 
-    async def _write(self, make: Callable[[Sequence[One]], Statement[list[int]]], batch: list[One]) -> None:
+    async def _write(
+        self,
+        make: Callable[[Sequence[One]], Statement[list[int]]],
+        batch: list[One],
+        *,
+        is_last_word: bool = False,
+    ) -> None:
         pause = 0.05
         while True:
             try:
                 accepted = await self._database.run(make(batch))
-            except InputInvalid as error:
-                await self._write_singly(make, batch, error)
-                return
             except HoldfastError as error:
+                if isinstance(error, InputInvalid) and not is_last_word:
+                    await self._write_singly(make, batch, error)
+                    return
                 self._events.emit("report.delayed", error=error, attempts=len(batch), retry_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
@@ -131,7 +137,7 @@ class Reporter:
             return
         text = storable(f"the outcome could not be stored: {error}")
         failed = [Ended(batch[0].fence, Fail(error=text, reason=text), batch[0].seconds, batch[0].kind)]
-        await self._write(attempts.finish_jobs, failed)
+        await self._write(attempts.finish_jobs, failed, is_last_word=True)
 
     def _settle(self, batch: Sequence[Ended] | Sequence[Returned], accepted: set[int]) -> None:
         self._held.drop([one.fence for one in batch])
