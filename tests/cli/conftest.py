@@ -41,6 +41,15 @@ async def nap(seconds: float) -> None:
 
 
 @app.job
+async def stubborn() -> None:
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+
+@app.job
 def hang() -> None:
     threading.Event().wait()
 '''

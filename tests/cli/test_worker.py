@@ -61,6 +61,18 @@ async def test_a_worker_runs_jobs_and_stops_with_0(
     assert await db.value("select state from holdfast.workers") == "offline"
 
 
+async def test_a_handler_that_will_not_be_cancelled_does_not_keep_the_process(
+    start_holdfast: Any, here: dict[str, str], running_nap: Any, db: ThrowawayDatabase
+) -> None:
+    """The process ends with what swallows its cancellation, and the code says that something was left."""
+    program = await start_holdfast(*WORKER, "--grace", "0", **here)
+    await running_nap("stubborn", "{}")
+    program.send(signal.SIGTERM)
+    assert await program.ended(within=20) == 3
+    assert program.probe.seen("slots.stuck")
+    assert await db.value("select state from holdfast.workers") == "offline"
+
+
 async def test_a_job_may_finish_within_the_grace(
     start_holdfast: Any, here: dict[str, str], running_nap: Any, db: ThrowawayDatabase
 ) -> None:

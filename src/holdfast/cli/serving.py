@@ -19,16 +19,40 @@ from holdfast.runtime.settings import Settings
 T = TypeVar("T")
 
 LONGEST_PAUSE = 5.0
+LONGEST_WIND_UP = 1.0
 
 
 def run_on_fastest_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run *main* on uvloop where it exists."""
+    """Run *main* on uvloop where it exists.
+
+    Unlike `asyncio.run` it does not wait for ever for what will not be cancelled: that ends with the process.
+    """
+    loop = _fastest_loop()
+    try:
+        asyncio.set_event_loop(loop)
+        return loop.run_until_complete(main)
+    finally:
+        loop.run_until_complete(_wind_up())
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _fastest_loop() -> asyncio.AbstractEventLoop:
     try:
         from uvloop import new_event_loop
     except ImportError:
-        return asyncio.run(main)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(main)
+        return asyncio.new_event_loop()
+    return new_event_loop()
+
+
+async def _wind_up() -> None:
+    """Cancel what is left on the loop and give it a moment to end."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=LONGEST_WIND_UP)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 def serve(settings: Settings, app: App | None, *, waits: bool = False, supervised: bool = False) -> int:
