@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -170,6 +171,16 @@ def test_a_server_that_never_was_is_said_at_once() -> None:
     """The first use names the address that does not answer."""
     with pytest.raises(holdfast.DatabaseUnavailable, match=r"127\.0\.0\.1"):
         holdfast.SyncClient("postgresql://127.0.0.1:1/nowhere").open()
+
+
+@pytest.mark.parametrize("wrong", [{"path": "/nowhere"}, {"netloc": "stranger@"}])
+async def test_being_turned_away_is_no_outage(dsn: str, wrong: dict[str, str]) -> None:
+    """A wrong name or password is not mended by waiting: both clients say that the server refused."""
+    address = urlsplit(dsn)._replace(**wrong).geturl()
+    with pytest.raises(holdfast.DatabaseRefused, match="does not exist"):
+        holdfast.SyncClient(address).open()
+    with pytest.raises(holdfast.DatabaseRefused, match="does not exist"):
+        await holdfast.Client(address).open()
 
 
 async def test_a_missing_schema_says_what_to_do(dsn: str) -> None:

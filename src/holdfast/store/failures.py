@@ -22,6 +22,15 @@ CHECK = "23514"
 # a limit, a lock or time-out set by the operator, a full or broken disk: nothing was changed.
 REFUSED = ("0A", "25", "28", "3D", "40", "42", "53", "54", "55", "57", "58", "XX")
 
+# What a server says at the door for good; libpq hands on its words but not its SQLSTATE.
+TURNED_AWAY = (
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "permission denied",
+    "not permitted",
+)
+
 
 def translated(error: BaseException, schema: str) -> HoldfastError | None:
     """Return the error that says what *error* means, or None where it means nothing to us."""
@@ -52,6 +61,8 @@ def asks_for_another_transaction(error: BaseException) -> bool:
 def _without_sqlstate(error: BaseException, text: str) -> HoldfastError | None:
     if isinstance(error, (OSError, EOFError, TimeoutError)):
         return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")
+    if type(error).__name__ == "OperationalError" and any(words in text for words in TURNED_AWAY):
+        return DatabaseRefused(f"PostgreSQL refused the connection: {text}")
     # asyncpg reports a connection that died between two statements as an InterfaceError.
     if type(error).__name__ in {"InterfaceError", "InternalClientError", "OperationalError"}:
         return DatabaseUnavailable(f"the connection to PostgreSQL failed: {text}")
