@@ -69,6 +69,15 @@ async def test_a_job_is_shown_with_its_whole_timeline(
     assert await operator.jobs.why(job.id) is None
 
 
+async def test_a_job_that_holds_an_endless_number_can_be_shown(
+    operator: Operator, db: ThrowawayDatabase
+) -> None:
+    """Plain SQL stores what Python will not read; who looks at the job sees it as it was written."""
+    digits = "1" + "0" * 5000
+    job_id = await db.value("select holdfast.enqueue('greet', $1::jsonb)", f'{{"n": {digits}}}')
+    assert (await operator.jobs.show(job_id)).args == f'{{"n": {digits}}}'
+
+
 async def test_a_running_attempt_is_the_last_of_the_timeline(
     operator: Operator, client: holdfast.Client, app: holdfast.App, work: Any, probe: Probe
 ) -> None:

@@ -70,9 +70,17 @@ def _record(rows: Sequence[Row]) -> JobRecord | None:
         return None
     values = _with_state(rows[0])
     for place in (ARGS, META, RESULT):
-        values[place] = None if values[place] is None else msgspec.json.decode(values[place])
+        values[place] = None if values[place] is None else _data(values[place])
     values[TIMELINE] = msgspec.json.decode(values[TIMELINE], type=tuple[AttemptRecord, ...])
     return JobRecord(*values)
+
+
+def _data(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        # Plain SQL may store what Python will not read, such as a number of thousands of digits.
+        return text
 
 
 def job_standing(job_id: int, most_ahead: int) -> Statement[Standing | None]:
