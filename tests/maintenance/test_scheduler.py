@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 
 import holdfast
@@ -205,6 +206,16 @@ async def test_an_operator_can_run_a_schedule_now(scene: Scene, clock: Clock, du
     ]
     assert await scene.states() == {job_id: "available"}
     assert await stored(scene) == before
+
+
+@pytest.mark.parametrize("tick", ["infinity", "-infinity", "0044-03-15 BC", "20000-01-01"])
+async def test_a_tick_beyond_all_calendars_is_refused(scene: Scene, tick: str) -> None:
+    """One row that cannot be read would hold up every schedule: the database does not take it."""
+    insert = """
+        insert into holdfast.schedules (name, kind, queue, every, next_tick_at)
+        values ('odd', 'greet', 'default', 60, $1::text::timestamptz)"""
+    with pytest.raises(asyncpg.CheckViolationError):
+        await scene.db.fetch(insert, tick)
 
 
 async def test_what_does_not_exist_is_neither_run_nor_paused(scene: Scene) -> None:

@@ -91,10 +91,11 @@ as $$
     )
 $$;
 
--- For rows written by hand: the leader finds the first tick itself, and no interval is beyond reading.
+-- For rows written by hand: the leader finds the first tick itself, and no interval and no tick is beyond reading.
 alter table holdfast.schedules
     alter column next_tick_at set default holdfast.now(),
-    add check (every > 0 and every <= 1000000000);
+    add check (every > 0 and every <= 1000000000),
+    add check (next_tick_at between '0002-01-01 00:00Z' and '9998-12-31 00:00Z');
 
 -- Today and tomorrow are there from the start: a partition that is attached under the first jobs to end would
 -- make their statements begin again.
