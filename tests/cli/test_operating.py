@@ -29,7 +29,10 @@ async def test_queues_are_listed_paused_and_limited(
     done = await holdfast_command("queues", "limit", "mail", "none")
     assert done.out == "queue mail is paused, without limit, 2 for each key\n"
     assert "queue mail is open" in (await holdfast_command("queues", "resume", "mail")).out
-    assert await db.value("select count(*) from holdfast.audit_log where subject = 'queue mail'") == 5
+    done = await holdfast_command("queues", "retention", "mail", "36h")
+    assert done.out == "queue mail is open, without limit, 2 for each key, history kept for 1d 12h\n"
+    assert "history" not in (await holdfast_command("queues", "retention", "mail", "none")).out
+    assert await db.value("select count(*) from holdfast.audit_log where subject = 'queue mail'") == 7
 
 
 @pytest.mark.parametrize(
@@ -38,9 +41,11 @@ async def test_queues_are_listed_paused_and_limited(
         (["queues", "pause", "mial"], 1, "queue 'mial' is unknown: see `holdfast queues list`"),
         (["queues", "limit", "mail", "many"], 2, "limit is 'many': give a whole number, or none"),
         (["queues", "key-limit", "mail", "0"], 2, "key limit is 0"),
+        (["queues", "retention", "mail", "soon"], 2, "retention is 'soon': give seconds"),
         (["workers", "drain", "4711"], 1, "worker 4711 is unknown"),
         (["schedules", "run", "weekly"], 1, "schedule 'weekly' is unknown: see `holdfast schedules list`"),
         (["schedules", "pause", "weekly"], 1, "schedule 'weekly' is unknown"),
+        (["schedules", "delete", "weekly"], 1, "schedule 'weekly' is unknown"),
     ],
 )
 async def test_what_does_not_exist_is_named(

@@ -150,6 +150,37 @@ async def test_a_drained_worker_finishes_and_takes_nothing_more(
         await operator.workers.drain(4711)
 
 
+async def test_a_queue_keeps_its_history_for_as_long_as_an_operator_says(operator: Operator) -> None:
+    """The retention is set, kept by other changes, told with its former value, and lifted again."""
+    a_day = timedelta(days=1)
+    assert (await operator.queues.retention("pulse", a_day, "chatty", create=True)).retention == a_day
+    assert (await operator.queues.pause("pulse")).retention == a_day
+    assert (await operator.queues.retention("pulse", 7200)).retention == timedelta(hours=2)
+    (latest, *_) = await operator.audit(subject="queue pulse")
+    assert latest.action == "queue.retention"
+    assert (latest.detail["before"]["retention"], latest.detail["after"]["retention"]) == (
+        "24:00:00",
+        "02:00:00",
+    )
+    assert (await operator.queues.retention("pulse", None)).retention is None
+    with pytest.raises(OptionInvalid, match="retention is 59: it must lie between 60 seconds and ten years"):
+        await operator.queues.retention("pulse", 59)
+
+
+async def test_a_deleted_schedule_fires_no_more(operator: Operator, db: ThrowawayDatabase) -> None:
+    """Its row is gone, and the audit log keeps what it was, but for its arguments, which may be secret."""
+    await db.fetch(
+        "insert into holdfast.schedules (name, kind, queue, every, args) "
+        """values ('nightly', 'greet', 'default', 60, '{"token": "s3cret"}')"""
+    )
+    await operator.schedules.delete("nightly", "not declared any more")
+    assert await operator.schedules.find() == []
+    (act,) = await operator.audit(subject="schedule nightly")
+    assert (act.action, act.reason) == ("schedule.delete", "not declared any more")
+    assert (act.detail["before"]["kind"], act.detail["before"]["every"]) == ("greet", 60)
+    assert "s3cret" not in str(act.detail)
+
+
 async def test_schedules_are_run_and_paused_by_hand(operator: Operator, db: ThrowawayDatabase) -> None:
     """A run makes a job beside the ticks; both acts are audited."""
     await db.fetch(
@@ -164,7 +195,8 @@ async def test_schedules_are_run_and_paused_by_hand(operator: Operator, db: Thro
     actions = [act.action for act in await operator.audit(subject="schedule nightly", actor="alice")]
     assert actions == ["schedule.resume", "schedule.pause", "schedule.run"]
     assert await operator.audit(actor="bob") == []
-    for verb in (operator.schedules.run, operator.schedules.pause, operator.schedules.resume):
+    unknown = operator.schedules
+    for verb in (unknown.run, unknown.pause, unknown.resume, unknown.delete):
         with pytest.raises(ScheduleNotFound, match="schedule 'weekly' is unknown"):
             await verb("weekly")
     assert len(await operator.audit()) == 3

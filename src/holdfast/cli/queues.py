@@ -1,4 +1,4 @@
-"""`holdfast queues`: list, pause, resume, limits."""
+"""`holdfast queues`: list, pause, resume, limits, retention."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.moments import ago, span
+from holdfast.cli.moments import ago, seconds, span
 from holdfast.cli.operating import ActorOption, CreateOption, ReasonOption, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
 from holdfast.client.operator import Operator
 from holdfast.errors import OptionInvalid
 from holdfast.model.worker import QueueRecord
 
-app = group("See queues, pause and limit them.")
+app = group("See queues, pause and limit them, shorten their history.")
 
 Name = Annotated[str, typer.Argument(help="The name of the queue.")]
 COLUMNS = (
@@ -127,6 +127,29 @@ def key_limit(
     )
 
 
+@app.command()
+def retention(
+    context: typer.Context,
+    name: Name,
+    length: Annotated[
+        str, typer.Argument(help="How long ended jobs are kept, such as 36h, or none.", metavar="TIME|none")
+    ],
+    *,
+    create: CreateOption = False,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep the ended jobs of a queue for a shorter time than all others; none ends that."""
+    kept = None if length == "none" else seconds("retention", length)
+    _change(
+        context,
+        lambda operator: operator.queues.retention(name, kept, reason, create=create),
+        actor,
+        as_json,
+    )
+
+
 def _whole(text: str) -> int:
     if not text.isdecimal():
         raise OptionInvalid("limit", text, "give a whole number, or none")
@@ -145,4 +168,5 @@ def _change(
         return
     state = "paused" if queue.paused else "open"
     most = "without limit" if queue.max_running is None else f"limited to {queue.max_running} running"
-    typer.echo(f"queue {queue.name} is {state}, {most}, {queue.key_limit} for each key")
+    kept = "" if queue.retention is None else f", history kept for {span(queue.retention)}"
+    typer.echo(f"queue {queue.name} is {state}, {most}, {queue.key_limit} for each key{kept}")

@@ -1,4 +1,4 @@
-"""`holdfast schedules`: list, run, pause, resume."""
+"""`holdfast schedules`: list, run, pause, resume, delete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.cli.output import JsonOption, print_json, print_table
 from holdfast.client.operator import Operator
 from holdfast.model.schedule import Schedule
 
-app = group("See schedules, run and pause them.")
+app = group("See schedules, run, pause and delete them.")
 
 Name = Annotated[str, typer.Argument(help="The name of the schedule.")]
 # What --json prints: arguments may be secret, and are shown with the jobs that have them.
@@ -88,3 +88,12 @@ def resume(
     """Let a schedule make jobs again, from now on."""
     operate(context, lambda operator: operator.schedules.resume(name, reason), actor=actor)
     typer.echo(f"schedule {name} is active")
+
+
+@app.command()
+def delete(
+    context: typer.Context, name: Name, *, reason: ReasonOption = None, actor: ActorOption = None
+) -> None:
+    """Forget a schedule that no application declares any more; jobs that it made stay."""
+    operate(context, lambda operator: operator.schedules.delete(name, reason), actor=actor)
+    typer.echo(f"schedule {name} is deleted")

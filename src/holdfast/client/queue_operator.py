@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
+from holdfast.app.options import seconds_from
 from holdfast.errors import OptionInvalid, QueueNotFound
 from holdfast.model.audit import Mandate
 from holdfast.model.worker import QueueRecord
@@ -12,11 +14,13 @@ from holdfast.store.database import Database
 from holdfast.store.queues import QueueChange
 
 LARGEST_LIMIT = 1_000_000
+SHORTEST_RETENTION = 60.0
 
 
 class QueueOperator:
-    """Lists queues, pauses and limits them.  Workers hear of a change at once; what runs already goes on.
+    """Lists queues, pauses and limits them, sets their retention.
 
+    Workers hear of a change at once; what runs already goes on.
     Each change answers the queue as it is then.  It raises `QueueNotFound` for a name that no worker and no
     job uses, unless *create* says that it is meant.
     """
@@ -54,6 +58,17 @@ class QueueOperator:
         if not 1 <= most <= LARGEST_LIMIT:
             raise OptionInvalid("key limit", most, f"give a whole number from 1 to {LARGEST_LIMIT}")
         change = QueueChange(action="queue.key_limit", key_limit=most, creates=create)
+        return await self._change(name, change, reason)
+
+    async def retention(
+        self, name: str, length: timedelta | float | None, reason: str | None = None, *, create: bool = False
+    ) -> QueueRecord:
+        """Keep the ended jobs of a queue for so long, a timedelta or seconds; None for as long as all others.
+
+        It counts where it is shorter than what holds for all queues.  Raises `OptionInvalid` under a minute.
+        """
+        seconds = None if length is None else seconds_from("retention", length, least=SHORTEST_RETENTION)
+        change = QueueChange(action="queue.retention", sets_retention=True, retention=seconds, creates=create)
         return await self._change(name, change, reason)
 
     async def _change(self, name: str, change: QueueChange, reason: str | None) -> QueueRecord:

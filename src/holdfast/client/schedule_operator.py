@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.errors import ScheduleNotFound
 from holdfast.model.audit import Mandate
 from holdfast.model.schedule import Schedule
@@ -13,7 +15,7 @@ from holdfast.store.database import Connection, Database
 
 
 class ScheduleOperator:
-    """Lists schedules, pauses them and runs them at once.  Raises `ScheduleNotFound` for an unknown name."""
+    """Lists schedules, pauses, runs and deletes them.  Raises `ScheduleNotFound` for an unknown name."""
 
     def __init__(self, database: Database, actor: str) -> None:
         self._database, self._actor = database, actor
@@ -29,6 +31,15 @@ class ScheduleOperator:
     async def resume(self, name: str, reason: str | None = None) -> None:
         """Let a schedule make jobs again, from now on."""
         await self._set_paused(name, False, reason)
+
+    async def delete(self, name: str, reason: str | None = None) -> None:
+        """Forget a schedule; an application that still declares it stores it again when a worker starts."""
+        async with self._database.transaction() as connection:
+            former = await self._database.run(schedules.delete_schedule(name), connection)
+            if former is None:
+                raise ScheduleNotFound(name)
+            detail = {"before": msgspec.json.decode(former)}
+            await self._note(connection, "schedule.delete", name, reason, detail)
 
     async def run(self, name: str, reason: str | None = None) -> int:
         """Enqueue a job of a schedule now, beside its ticks, paused or not; answers the job's id."""

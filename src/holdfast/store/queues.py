@@ -35,7 +35,8 @@ def _records(rows: Sequence[Row]) -> list[QueueRecord]:
 class QueueChange:
     """What becomes of a queue; what is None stays.
 
-    *max_running* counts where *sets_limit* is true, and None lifts the limit then.
+    *max_running* counts where *sets_limit* is true, and None lifts the limit then; likewise *retention*, in
+    seconds, where *sets_retention* is true.
     *creates* also takes a name that no worker and no job has used yet.
     """
 
@@ -45,6 +46,8 @@ class QueueChange:
     max_running: int | None = None
     key_limit: int | None = None
     creates: bool = False
+    sets_retention: bool = False
+    retention: float | None = None
 
 
 def change_queue(name: str, change: QueueChange, mandate: Mandate) -> Statement[QueueRecord | None]:
@@ -59,6 +62,8 @@ def change_queue(name: str, change: QueueChange, mandate: Mandate) -> Statement[
         change.max_running,
         change.key_limit,
         change.creates,
+        change.sets_retention,
+        change.retention,
     )
     return Statement("change_queue", _SQL["change_queue"], parameters, _queue)
 

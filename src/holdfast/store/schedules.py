@@ -92,6 +92,11 @@ def note_fired(name: str, tick: datetime, job_id: int) -> Statement[bool]:
     return Statement("note_fired", _SQL["note_fired"], (name, tick, job_id), is_any)
 
 
+def delete_schedule(name: str) -> Statement[str | None]:
+    """Forget a schedule; answers what it was as JSON text, None where there is none."""
+    return Statement("delete_schedule", _SQL["delete_schedule"], (name,), first_value)
+
+
 def pause_schedule(name: str, paused: bool) -> Statement[bool]:
     """Pause or resume a schedule; False: there is none of that name."""
     return Statement("pause_schedule", _SQL["pause_schedule"], (name, paused), is_any)

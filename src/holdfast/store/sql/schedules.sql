@@ -70,6 +70,14 @@ with put as (
 )
 select p.name, pg_notify('holdfast', 'schedules') from put p;
 
+-- name: delete_schedule
+-- Forgets a schedule; jobs that it made stay.  Answers what it was, without its arguments.  Zero rows: there is none.
+with gone as (
+    delete from holdfast.schedules s where s.name = $1::text
+    returning s.name, to_jsonb(s) - 'args' as former
+)
+select g.former::text, pg_notify('holdfast', 'schedules') from gone g;
+
 -- name: run_schedule
 -- Enqueues a job of a schedule now, beside its ticks, paused or not.  Zero rows: there is no such schedule.
 select holdfast.enqueue(
