@@ -9,6 +9,8 @@ from holdfast.app.handler import Handler, JobRequest
 from holdfast.app.job import Job
 from holdfast.app.registry import App
 from holdfast.client.asynchronous import Client
+from holdfast.client.keywords import EnqueueOptions
+from holdfast.client.migration import migrate
 from holdfast.client.synchronous import SyncClient
 from holdfast.errors import (
     ArgumentsInvalid,
@@ -46,6 +48,7 @@ __all__ = [
     "DatabaseRefused",
     "DatabaseUnavailable",
     "DuplicateJob",
+    "EnqueueOptions",
     "Enqueued",
     "Exponential",
     "Handler",
@@ -72,4 +75,5 @@ __all__ = [
     "UniquePolicy",
     "UnknownKind",
     "WaitTimeout",
+    "migrate",
 ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+import holdfast
 from holdfast.errors import (
     DatabaseRefused,
     SchemaMissing,
@@ -261,3 +262,11 @@ async def test_the_words_of_the_schema_are_those_of_the_model(db: ThrowawayDatab
     )
     known = {outcome for outcome in Outcome if any(f"'{outcome}'" in text for (text,) in checks)}
     assert known == set(Outcome) - {Outcome.COMPLETED}
+
+
+async def test_a_program_may_migrate_by_a_call(bare: Database) -> None:
+    """Twice at once is safe, the version is answered, and clients of that schema work."""
+    dsn, schema = bare.config.dsn, bare.schema
+    assert await asyncio.gather(*(holdfast.migrate(dsn, schema=schema) for _ in range(2))) == [newest()] * 2
+    async with holdfast.Client(dsn, schema=schema) as client:
+        assert (await client.enqueue(holdfast.JobRequest("greet", "{}"))).id == 1
