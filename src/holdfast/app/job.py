@@ -26,9 +26,6 @@ class JobPort(Protocol):
     def progress(self, fraction: float, note: str | None) -> None:
         """Keep the newest progress; it is written within a second."""
 
-    def log(self, level: int, line: str) -> None:
-        """Keep a line of the job's log."""
-
     def save_checkpoint(self, state: Any, version: int) -> Any:
         """Save the state to go on from."""
 

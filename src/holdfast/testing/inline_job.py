@@ -153,9 +153,6 @@ class InlinePort:
         """Keep the progress."""
         self._job.progress.append((min(1.0, max(0.0, fraction)), note))
 
-    def log(self, level: int, line: str) -> None:
-        """Do nothing: the line goes where the logging module sends it."""
-
     def save_checkpoint(self, state: Any, version: int) -> Any:
         """Keep the state, as JSON gives it back."""
         text = json_text(state, lambda problem: InputInvalid(f"the checkpoint cannot be stored: {problem}"))

@@ -132,10 +132,6 @@ class LinkPort:
         """Keep the newest progress."""
         self._link.tell(wire.Progress(min(1.0, max(0.0, fraction)), None if note is None else storable(note)))
 
-    def log(self, level: int, line: str) -> None:
-        """Keep a line of the log."""
-        self._link.tell(wire.Line(level, storable(line)))
-
     def save_checkpoint(self, state: Any, version: int) -> Any:
         """Save the state to go on from."""
         return self._link.ask(wire.Save(checkpoint_text(state), version))
