@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, ParamSpec, TypeVar, overload
@@ -24,6 +25,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 Call = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Job, Call], Awaitable[Any]]
+Lifespan = Callable[[], AsyncIterator[None]]
 
 
 class App:
@@ -33,6 +35,7 @@ class App:
         self.handlers: dict[str, Handler[Any, Any]] = {}
         self.middlewares: list[Middleware] = []
         self.schedules: dict[str, Schedule] = {}
+        self.lifespans: list[Callable[[], AbstractAsyncContextManager[None]]] = []
 
     @overload
     def job(self, function: Callable[P, R]) -> Handler[P, R]: ...
@@ -105,6 +108,16 @@ class App:
         The first one registered is the outermost.
         """
         self.middlewares.append(function)
+        return function
+
+    def lifespan(self, function: Lifespan) -> Lifespan:
+        """Register an async generator that surrounds the life of a worker process, for pools and clients.
+
+        What stands before its ``yield`` runs before the first job is claimed, what follows it after the
+        last one has ended; the first one registered is the outermost.  A worker whose lifespan fails does not
+        start.
+        """
+        self.lifespans.append(asynccontextmanager(function))
         return function
 
     def schedule(

@@ -26,6 +26,7 @@ from holdfast.worker.config import WorkerConfig
 from holdfast.worker.executors import Executors
 from holdfast.worker.journal import Journal, JournalHandler
 from holdfast.worker.lease import Lease
+from holdfast.worker.lifespan import Lifespan
 from holdfast.worker.perform import Performer
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Cause, Held
@@ -61,6 +62,7 @@ class Worker:
         )
         self.attention = Attention(database, self.held, self._buffer, self.reporter, events)
         self.lease = Lease(config.database, events, every=config.renew_every, patience=self._patience)
+        self._lifespan = Lifespan(app.lifespans)
         self._log_handler = JournalHandler(self.journal)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.worker_id = 0
@@ -77,6 +79,7 @@ class Worker:
     async def open(self) -> None:
         """Register and be ready for handlers, but leave the claiming to the caller; end it with `stop`."""
         self._loop = asyncio.get_running_loop()
+        await self._lifespan.start()
         logging.getLogger().addHandler(self._log_handler)
         logging.getLogger("holdfast.job").setLevel(logging.INFO)
         await self._register()
@@ -98,6 +101,7 @@ class Worker:
             with suppress(HoldfastError):
                 await self._database.run(workers.end_worker(self.worker_id))
         self.events.emit("worker.stopped", worker_id=self.worker_id, finished=finished)
+        await self._lifespan.stop()
         return finished
 
     def hurry(self) -> None:
