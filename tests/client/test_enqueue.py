@@ -90,7 +90,7 @@ async def test_copy_stores_what_the_function_stores(
 async def contents(db: ThrowawayDatabase, handles: list[holdfast.JobHandle]) -> list[Any]:
     """Everything stored of these jobs, in order, with times taken from their enqueue."""
     return await db.fetch(
-        "select to_jsonb(j) - 'id' - 'created_at', to_jsonb(l) - 'job_id' - 'run_at', "
+        "select to_jsonb(j) - 'id' - 'created_at', to_jsonb(l) - 'job_id' - 'place' - 'run_at', "
         "case when l.run_at - j.created_at < interval '2 hours' then l.run_at - j.created_at end, "
         "case when l.run_at - j.created_at > interval '2 hours' then l.run_at end "
         "from holdfast.jobs j join holdfast.live_jobs l on l.job_id = j.id "
@@ -237,7 +237,7 @@ async def test_of_many_at_once_one_wins(client: holdfast.Client, db: ThrowawayDa
 async def test_an_unopened_client_says_so(db: ThrowawayDatabase) -> None:
     """The async client connects in a loop of its own choosing: it has to be opened."""
     client = holdfast.Client(db.dsn, schema=db.schema)
-    with pytest.raises(holdfast.DatabaseUnavailable, match=r"call open\(\) first"):
+    with pytest.raises(holdfast.DatabaseUnavailable, match=r"call its open\(\) first"):
         await client.enqueue(greet.job("Ada"))
     connection = await asyncpg.connect(db.dsn)
     try:

@@ -197,7 +197,7 @@ async def _limits_do_not_wait(prod: Scene, staging: Scene) -> None:
 )
 def test_an_odd_schema_name_is_refused(schema: str) -> None:
     """A name that would need quoting never reaches SQL."""
-    with pytest.raises(SettingInvalid, match="is not allowed: use lower-case letters"):
+    with pytest.raises(SettingInvalid, match="is not allowed: use at most 63 lower-case"):
         DatabaseConfig(dsn="postgresql://", schema=schema)
 
 

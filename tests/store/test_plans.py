@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.rules.marks import from_the_start
 from holdfast.store.database import Connection
 from holdfast.store.sqlfile import blocks, rendered
 from holdfast.testing import ThrowawayDatabase
@@ -17,6 +18,7 @@ from tests.store.scene import Scene
 
 HOT = [
     ("attempts", "claim_jobs"),
+    ("attempts", "find_leftovers"),
     ("attempts", "claim_limited"),
     ("attempts", "finish_jobs"),
     ("attempts", "put_back_jobs"),
@@ -147,7 +149,8 @@ async def test_a_plan_made_on_empty_tables_still_serves_a_backlog(scene: Scene) 
     session = await scene.session()
     worker = await scene.worker()
     await plan_of(session, scene.db.schema, "attempts", "claim_jobs")
-    claim = f"execute claim_jobs ({worker}, '{{default}}', '{{greet}}', 5, 5)"
+    after = ", ".join(map(str, from_the_start(["default"])))
+    claim = f"execute claim_jobs ({worker}, '{{default}}', '{{greet}}', 5, 5, array[{after}])"
     assert await session.fetch(claim) == []
     await scene.db.fetch(BACKLOG, 50_000)
     shown = json.loads(await session.fetchval(f"explain (analyze, timing off, format json) {claim}"))

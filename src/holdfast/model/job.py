@@ -109,6 +109,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     enqueued_at: datetime
     claimed_at: datetime
     started: bool
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)

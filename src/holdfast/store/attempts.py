@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Complete, Fail, PutBack, Stop
+from holdfast.rules.marks import Horizon, from_the_start
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, is_any
 
@@ -45,18 +46,23 @@ class Returned(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What a worker wants to claim: *limit* jobs, of which the first *free* go to free slots at once."""
+    """What a worker wants to claim: *limit* jobs, of which the first *free* go to free slots at once.
+
+    *after* says for each line of each queue behind which place to look; see `Marks`.
+    """
 
     worker_id: int
     queues: tuple[str, ...]
     kinds: tuple[str, ...]
     limit: int
     free: int
+    after: Sequence[int] | None = None
 
 
 def claim_jobs(demand: Demand) -> Statement[list[ClaimedJob]]:
     """Claim from queues without limits."""
-    parameters = (demand.worker_id, list(demand.queues), list(demand.kinds), demand.free, demand.limit)
+    after = from_the_start(demand.queues) if demand.after is None else demand.after
+    parameters = (demand.worker_id, list(demand.queues), list(demand.kinds), demand.free, demand.limit, after)
     return Statement("claim_jobs", _SQL["claim_jobs"], parameters, _claimed)
 
 
@@ -73,7 +79,19 @@ def claim_limited(demand: Demand, queue: str) -> Statement[list[ClaimedJob]]:
 
 def _claimed(rows: Sequence[Row]) -> list[ClaimedJob]:
     # RETURNING promises no order: strict priority, then oldest first, is restored here.
-    return sorted((ClaimedJob(*row) for row in rows), key=lambda job: (job.priority, job.id))
+    return sorted((ClaimedJob(*row) for row in rows), key=lambda job: (job.priority, job.place))
+
+
+def find_leftovers(
+    queues: Sequence[str], kinds: Sequence[str], after: Sequence[int], until: Sequence[int]
+) -> Statement[Horizon]:
+    """Look which transactions run, and what is still available between these places of each line."""
+    parameters = (list(queues), list(kinds), after, until)
+    return Statement("find_leftovers", _SQL["find_leftovers"], parameters, _horizon)
+
+
+def _horizon(rows: Sequence[Row]) -> Horizon:
+    return Horizon(rows[0][0], frozenset(rows[0][1]), rows[0][2])
 
 
 def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:

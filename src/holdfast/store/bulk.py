@@ -29,7 +29,7 @@ JOB_COLUMNS = (
     "trace",
     "created_at",
 )
-LIVE_COLUMNS = ("job_id", "queue", "kind", "priority", "state", "run_at", "concurrency_key")
+LIVE_COLUMNS = ("job_id", "place", "queue", "kind", "priority", "state", "run_at", "concurrency_key")
 
 
 def fits(jobs: Sequence[NewJob]) -> bool:
@@ -130,6 +130,7 @@ def _asked(jobs: Sequence[NewJob], reserved: Reserved) -> list[Row]:
 def _lived(jobs: Sequence[NewJob], reserved: Reserved, dues: Sequence[datetime]) -> list[Row]:
     return [
         (
+            job_id,
             job_id,
             job.queue,
             job.kind,

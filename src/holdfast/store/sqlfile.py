@@ -11,6 +11,7 @@ from holdfast.errors import SettingInvalid
 DEFAULT_SCHEMA = "holdfast"
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_SAID_ABOVE = re.compile(r"\A(?:--[^\n]*\n)+")
 _QUALIFIER = re.compile(r"\bholdfast(?=\.)")
 _CHANNEL = re.compile(r"'holdfast'")
 _PARAMETER = re.compile(r"\$(\d+)")
@@ -27,15 +28,19 @@ def blocks(noun: str) -> dict[str, str]:
 
 def checked_schema(schema: str) -> str:
     """Return *schema* if it may name a schema: lower case, digits and underscores, at most 63."""
-    if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
-        msg = f"schema {schema!r} is not allowed: use lower-case letters, digits and _, not pg_..."
+    if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_") or schema == "information_schema":
+        msg = f"schema {schema!r} is not allowed: use at most 63 lower-case letters, digits and _, not pg_..."
         raise SettingInvalid(msg)
     return schema
 
 
 @cache
 def rendered(text: str, schema: str) -> str:
-    """Return *text* with schema and notification channel put in place."""
+    """Return *text* with schema and notification channel put in place.
+
+    What is said above a statement stays here: pg_stat_activity shows only the first kilobyte of a query.
+    """
+    text = _SAID_ABOVE.sub("", text)
     return _CHANNEL.sub(f"'{schema}'", _QUALIFIER.sub(f'"{schema}"', text))
 
 

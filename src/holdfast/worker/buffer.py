@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from holdfast.model.job import ClaimedJob
 
-Entry = tuple[int, int, float, ClaimedJob]
+Entry = tuple[int, int, int, float, ClaimedJob]
 
 
 class Buffer:
@@ -26,7 +26,7 @@ class Buffer:
         """Add jobs and wake as many waiting slots."""
         now = time.monotonic()
         for job in jobs:
-            heapq.heappush(self._heap, (job.priority, job.id, now, job))
+            heapq.heappush(self._heap, (job.priority, job.place, job.id, now, job))
         self._wake(len(self._heap))
 
     async def take(self) -> ClaimedJob:
@@ -43,20 +43,20 @@ class Buffer:
                 elif waiter in self._waiters:
                     self._waiters.remove(waiter)
                 raise
-        return heapq.heappop(self._heap)[3]
+        return heapq.heappop(self._heap)[-1]
 
     def give_up(self, older_than: float = 0.0) -> list[ClaimedJob]:
         """Remove and return what has waited at least *older_than* seconds."""
         limit = time.monotonic() - older_than
-        stale = [entry for entry in self._heap if entry[2] <= limit]
+        stale = [entry for entry in self._heap if entry[-2] <= limit]
         if stale:
-            self._heap = [entry for entry in self._heap if entry[2] > limit]
+            self._heap = [entry for entry in self._heap if entry[-2] > limit]
             heapq.heapify(self._heap)
-        return [entry[3] for entry in stale]
+        return [entry[-1] for entry in stale]
 
     def remove(self, job_id: int, attempt: int) -> bool:
         """Remove one job; False: it is not here."""
-        left = [entry for entry in self._heap if (entry[3].id, entry[3].attempt) != (job_id, attempt)]
+        left = [entry for entry in self._heap if (entry[-1].id, entry[-1].attempt) != (job_id, attempt)]
         found = len(left) < len(self._heap)
         if found:
             self._heap = left

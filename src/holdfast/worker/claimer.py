@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 from holdfast.model.job import ClaimedJob
+from holdfast.rules.marks import Marks
 from holdfast.rules.outcome import released
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
@@ -23,6 +24,8 @@ from holdfast.worker.slots import Slots
 # The buffer holds about this many seconds of work, and nothing stays in it longer than STALE.
 AHEAD = 0.1
 STALE = 1.0
+# How often a claim starts from where nothing can have been passed over, in seconds.
+LOOK_BEHIND = 0.5
 # Looks after falling asleep, in seconds: an enqueue that saw us awake may commit a little later.
 LOOKS = (0.02, 0.1, 0.3, 1.0, 2.0)
 BUSY_BEFORE_AWAKE = 1.0
@@ -68,12 +71,15 @@ class Claimer(Service):
         self._busy_since: float | None = None
         self._pace, self._low = 0.0, 0
         self._paced_at, self._paced_done = time.monotonic(), 0
+        self._marks = Marks()
+        self._looks_behind, self._looked_at, self._look_pause = True, 0.0, LOOK_BEHIND
         slots.freed = self._freed
 
     def begin(self, worker_id: int) -> None:
         """Claim for this worker row from now on."""
         self.worker_id = worker_id
         self._limited, self._asleep = None, False
+        self._marks, self._looks_behind = Marks(), True
         self.wake()
 
     def reload(self) -> None:
@@ -114,10 +120,20 @@ class Claimer(Service):
 
     async def claim(self, queues: tuple[str, ...], *, free: int, wanted: int) -> list[ClaimedJob]:
         """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots."""
-        demand = Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=wanted, free=free)
+        demand = Demand(
+            worker_id=self.worker_id,
+            queues=queues,
+            kinds=self._kinds,
+            limit=wanted,
+            free=free,
+            after=await self._places(queues),
+        )
         self._doubtful = True
         claimed = await self._database.run(attempts.claim_jobs(demand))
         self._keep(demand, claimed)
+        for job in claimed:
+            self._marks.taken(job.queue, job.priority, job.place)
+        self._looks_behind = len(claimed) < wanted
         for queue in await self._limited_among(queues):
             # A buffered job would use up a limit without running: only free slots take from here.
             if len(claimed) < free:
@@ -126,6 +142,20 @@ class Claimer(Service):
         if claimed:
             self.events.emit("jobs.claimed", count=len(claimed))
         return claimed
+
+    async def _places(self, queues: tuple[str, ...]) -> list[int]:
+        """Return where to claim from: behind the last job claimed, or from where nothing can be missed."""
+        begun = time.monotonic()
+        if begun - self._looked_at < self._look_pause:
+            return self._marks.settled(queues) if self._looks_behind else self._marks.tips(queues)
+        if self._marks.in_doubt:
+            settled, candidate = self._marks.settled(queues), self._marks.candidate(queues)
+            look = attempts.find_leftovers(queues, self._kinds, settled, candidate)
+            self._marks.look(queues, await self._database.run(look))
+        self._looked_at = time.monotonic()
+        # What a look costs goes with what is dead behind the tips: it may take a twentieth of the time.
+        self._look_pause = max(LOOK_BEHIND, 20 * (self._looked_at - begun))
+        return self._marks.settled(queues)
 
     async def _claim_limited(self, demand: Demand, queue: str) -> list[ClaimedJob]:
         async with self._database.transaction() as connection:

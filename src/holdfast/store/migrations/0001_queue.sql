@@ -36,14 +36,32 @@ create index jobs_tags on holdfast.jobs using gin (tags) where tags <> '{}';
 create index jobs_parent on holdfast.jobs (parent_id) where parent_id is not null;
 create index jobs_created on holdfast.jobs using brin (created_at) with (autosummarize = on);
 
+create sequence holdfast.places;
+
+-- The next place for a job that comes back: below zero, so before all that are fresh.  The transaction has a number of
+-- its own before the place has, so that whoever sees no older transaction running knows that no smaller place will
+-- turn up any more.
+create function holdfast.next_place() returns bigint
+language plpgsql
+as $$
+begin
+    perform pg_current_xact_id();
+    return nextval('holdfast.places') - 4611686018427387904;
+end
+$$;
+
 -- Where a job stands: one narrow row for as long as it lives.  worker_id is set exactly while an attempt
 -- holds the job.  The fence of every write is "job id, attempt, state in ('claimed', 'running')": it asks
 -- for the state, since "worker_id is not null" would lead a planner that saw nothing held to live_jobs_held.
 --   scheduled  due at run_at          available  may be claimed
 --   claimed    in a worker's buffer   running    its handler runs
 --   waiting    a suspended run
+-- place is where the job stands in its line (queue and priority): its id when it is fresh, a number from next_place()
+-- when it becomes available again, so before all fresh ones.  Either way places only grow, which is what lets a
+-- claim begin behind the last one it took instead of walking over the dead: see claim_jobs.
 create table holdfast.live_jobs (
     job_id              bigint primary key,
+    place               bigint not null default holdfast.next_place(),
     queue               text not null,
     kind                text not null,
     priority            smallint not null,
@@ -70,15 +88,28 @@ create table holdfast.live_jobs (
     autovacuum_analyze_scale_factor = 0.05
 );
 
-create index live_jobs_available on holdfast.live_jobs (queue, priority, job_id)
+create index live_jobs_available on holdfast.live_jobs (queue, priority, place)
     where state = 'available' and concurrency_key is null;
-create index live_jobs_available_keyed on holdfast.live_jobs (queue, concurrency_key, priority, job_id)
+create index live_jobs_available_keyed on holdfast.live_jobs (queue, concurrency_key, priority, place)
     where state = 'available' and concurrency_key is not null;
 create index live_jobs_scheduled on holdfast.live_jobs (run_at, job_id) where state = 'scheduled';
 create index live_jobs_held on holdfast.live_jobs (worker_id) where worker_id is not null;
 create index live_jobs_held_keyed on holdfast.live_jobs (queue, concurrency_key)
     where worker_id is not null and concurrency_key is not null;
 create unique index live_jobs_unique on holdfast.live_jobs (unique_key) where unique_key is not null;
+
+-- Whatever makes a job available again gives it a new place, so that no claim has passed it already.
+create function holdfast.take_place() returns trigger
+language plpgsql
+as $$
+begin
+    new.place := holdfast.next_place();
+    return new;
+end
+$$;
+create trigger live_jobs_place before update of state on holdfast.live_jobs
+    for each row when (new.state = 'available' and old.state <> 'available')
+    execute function holdfast.take_place();
 
 -- How a job ended.  Append-only; pruned by dropping partitions, the two halves at their own age.
 create table holdfast.finished_jobs (

@@ -57,6 +57,8 @@ declare
     ready text[];
     moment timestamptz := holdfast.now();
 begin
+    -- A place belongs to a transaction that has a number already: see next_place().
+    perform pg_current_xact_id();
     if array_remove(concurrency_keys, null) <> '{}' then
         perform holdfast.mark_keyed(queues, concurrency_keys);
     end if;
@@ -76,8 +78,8 @@ begin
                    a.concurrency_key, a.tag::text[], a.meta, a.parent_id, a.trace, moment
             from asked a
         ), lived as (
-            insert into holdfast.live_jobs (job_id, queue, kind, priority, state, run_at, concurrency_key)
-            select a.id, a.queue, a.kind, a.priority,
+            insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, run_at, concurrency_key)
+            select a.id, a.id, a.queue, a.kind, a.priority,
                    case when a.due_at > moment then 'scheduled' else 'available' end,
                    a.due_at, a.concurrency_key
             from asked a
@@ -156,8 +158,8 @@ declare
 begin
     loop
         insert into holdfast.live_jobs as l
-            (job_id, queue, kind, priority, state, run_at, unique_key, concurrency_key)
-        values (new_id, queue, kind, priority, new_state, due, unique_key, concurrency_key)
+            (job_id, place, queue, kind, priority, state, run_at, unique_key, concurrency_key)
+        values (new_id, new_id, queue, kind, priority, new_state, due, unique_key, concurrency_key)
         on conflict do nothing;
         if found then
             insert into holdfast.jobs (id, kind, queue, args, priority, max_attempts, timeout, retry, unique_key,
@@ -196,7 +198,7 @@ begin
         update holdfast.live_jobs l
         set kind = enqueue_unique.kind, queue = enqueue_unique.queue, priority = enqueue_unique.priority,
             state = new_state, run_at = due, concurrency_key = enqueue_unique.concurrency_key, failures = 0,
-            revision = new_revision
+            revision = new_revision, place = holdfast.next_place()
         where l.job_id = holder.job_id;
         return row(holder.job_id, 'replaced')::holdfast.enqueued;
     end loop;

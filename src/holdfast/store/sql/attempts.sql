@@ -3,6 +3,9 @@
 -- priority, then oldest first.  The first $4 go to free slots and are running, the others are claimed for the buffer.
 -- Locks the worker's own row against being declared lost meanwhile, then live_jobs rows, skipping
 -- those that others hold.  Zero rows: nothing to do, every queue is paused or limited, or the worker may not claim.
+-- A queue has twenty lines: its priorities, each with those that came back before those that are fresh.  In $6 stands for
+-- each line of each queue the place after which to look: everything up to there is taken, but its dead rows may still be
+-- in the index (rules/marks.py tells which places are safe).
 -- jobs is met as it was when the statement began: a job replaced since then is left for the next claim, by its
 -- revision.  `= any (array[...])` here and below: no join but an index lookup for each job can be planned for it, so
 -- that a plan made while the tables were empty still holds when they are not.
@@ -13,12 +16,15 @@ with holder as (
 ), picked as materialized (
     select array(
         select head.job_id
-        from unnest($2::text[]) as asked (queue)
+        from unnest($2::text[]) with ordinality as asked (queue, nth)
+        cross join generate_series(0, 19) as line
         cross join lateral (
             select c.job_id from holdfast.live_jobs c
-            where c.queue = asked.queue and c.state = 'available' and c.concurrency_key is null
-              and c.kind = any ($3::text[])
-            order by c.priority, c.job_id
+            where c.queue = asked.queue and c.priority = (line / 2)::smallint
+              and c.place > ($6::bigint[])[(asked.nth - 1) * 20 + line + 1]
+              and c.place < case when line % 2 = 0 then 0 else 9223372036854775807 end
+              and c.state = 'available' and c.concurrency_key is null and c.kind = any ($3::text[])
+            order by c.place
             limit $5::integer
             for update skip locked
         ) head
@@ -38,7 +44,27 @@ from holdfast.jobs j
 where l.job_id = any ((select p.ids from picked p)::bigint[])
   and j.id = any (array[l.job_id]) and j.revision >= l.revision
 returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
-          j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, l.state = 'running';
+          j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, l.state = 'running', l.place;
+
+-- name: find_leftovers
+-- What a worker must know before it trusts that all up to a place is taken: the number that the next transaction will
+-- get, the numbers of those that run, and for each line of each queue in $1 the first place after $3 and up to $4
+-- that is still available for kinds $2, null where there is none.  Locks nothing.
+select pg_snapshot_xmax(s.shot)::text::bigint,
+       array(select running::text::bigint from pg_snapshot_xip(s.shot) running),
+       array(
+           select (
+               select c.place from holdfast.live_jobs c
+               where c.queue = asked.queue and c.priority = (line / 2)::smallint
+                 and c.place > ($3::bigint[])[(asked.nth - 1) * 20 + line + 1]
+                 and c.place <= ($4::bigint[])[(asked.nth - 1) * 20 + line + 1]
+                 and c.state = 'available' and c.concurrency_key is null and c.kind = any ($2::text[])
+               order by c.place limit 1
+           )
+           from unnest($1::text[]) with ordinality as asked (queue, nth) cross join generate_series(0, 19) as line
+           order by asked.nth, line
+       )
+from (select pg_current_snapshot() as shot) s;
 
 -- name: lock_limits
 -- Serialises the claims of one limited queue until the transaction ends.
@@ -68,24 +94,24 @@ with recursive holder as (
             order by c.concurrency_key limit 1)
     from keys k where k.key is not null
 ), candidates as materialized (
-    select free.job_id, free.priority from (
-        select c.job_id, c.priority from holdfast.live_jobs c
+    select free.job_id, free.priority, free.place from (
+        select c.job_id, c.priority, c.place from holdfast.live_jobs c
         where c.queue = $2::text and c.state = 'available' and c.concurrency_key is null and c.kind = any ($3::text[])
-        order by c.priority, c.job_id
+        order by c.priority, c.place
         limit (select room from rule)
         for update skip locked
     ) free
     union all
-    select head.job_id, head.priority
+    select head.job_id, head.priority, head.place
     from keys k
     cross join lateral (
         select count(*) as running from holdfast.live_jobs r
         where r.queue = $2::text and r.concurrency_key = k.key and r.worker_id is not null
     ) busy
     cross join lateral (
-        select c.job_id, c.priority from holdfast.live_jobs c
+        select c.job_id, c.priority, c.place from holdfast.live_jobs c
         where c.queue = $2::text and c.state = 'available' and c.concurrency_key = k.key and c.kind = any ($3::text[])
-        order by c.priority, c.job_id
+        order by c.priority, c.place
         limit greatest(0, (select key_limit from rule) - busy.running)
         for update skip locked
     ) head
@@ -98,12 +124,12 @@ from holdfast.jobs j
 where l.job_id = any (array(
         select c.job_id from candidates c
         where (select h.id from holder h) is not null and not (select paused from rule)
-        order by c.priority, c.job_id
+        order by c.priority, c.place
         limit (select room from rule)
     ))
   and j.id = any (array[l.job_id]) and j.revision >= l.revision
 returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
-          j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, true;
+          j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, true, l.place;
 
 -- name: finish_jobs
 -- Ends attempts and their jobs: completed, failed or cancelled.  $7 is how many seconds each handler ran.

@@ -11,7 +11,10 @@ order by place;
 
 -- name: reserve_ids
 -- Takes a block of job ids for a COPY; answers them, and the time as of which those jobs are due, in one row.
-select array_agg(nextval('holdfast.jobs_id_seq')), holdfast.now() from generate_series(1, $1::integer);
+-- The transaction gets its number before it gets the ids: see next_place().
+with writing as materialized (select pg_current_xact_id() as number)
+select array_agg(nextval('holdfast.jobs_id_seq')), holdfast.now()
+from writing w, generate_series(1, $1::integer) where w.number is not null;
 
 -- name: announce
 -- Wakes whoever sleeps on these queues, and the stager where the earliest due time is near.

@@ -1,0 +1,152 @@
+"""No available job is ever passed over for longer than one look, whatever commits, locks and rolls back."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.rules.marks import FIRST_FRESH, LINES, PATIENCE, Horizon, Marks, from_the_start, line_of
+
+QUEUE = "q"
+RETURNED = -(2**62)
+
+
+@dataclass
+class Transaction:
+    """A transaction of the model: what it has put in, and what it has locked."""
+
+    made: list[tuple[int, int]] = field(default_factory=list)
+    locked: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass
+class World:
+    """A database as the marks see it: jobs are (priority, place), visible once their transaction commits."""
+
+    number: int = 1
+    sequence: int = 0
+    running: dict[int, Transaction] = field(default_factory=dict)
+    available: set[tuple[int, int]] = field(default_factory=set)
+
+    def begin(self) -> Transaction:
+        """Begin a transaction: it gets its number before any place."""
+        transaction = self.running[self.number] = Transaction()
+        self.number += 1
+        return transaction
+
+    def late(self, priority: int, returned: bool) -> None:
+        """Put a job in, which nobody sees before the transaction ends."""
+        self.sequence += 1
+        self.begin().made.append((priority, self.sequence + (RETURNED if returned else 0)))
+
+    def fresh(self, priority: int) -> None:
+        """Put a job in and commit at once."""
+        self.late(priority, False)
+        self.end(len(self.running) - 1, commits=True)
+
+    def lock(self, choice: int) -> None:
+        """Lock an available job, as somebody does who may cancel it."""
+        free = sorted(self.available - self.locked())
+        if free:
+            self.begin().locked.append(free[choice % len(free)])
+
+    def locked(self) -> set[tuple[int, int]]:
+        """Everything that somebody has locked."""
+        return {job for one in self.running.values() for job in one.locked}
+
+    def end(self, choice: int, commits: bool) -> None:
+        """Commit or roll back: what was locked goes for good, or stays available."""
+        if self.running:
+            number = list(self.running)[choice % len(self.running)]
+            transaction = self.running.pop(number)
+            if commits:
+                self.available |= set(transaction.made)
+                self.available -= set(transaction.locked)
+
+    def claim(self, marks: Marks, after: list[int], limit: int) -> None:
+        """Claim what is visible and not locked, in order, behind the places given."""
+        seen = sorted(self.available - self.locked())
+        taken = [(p, place) for p, place in seen if place > after[line_of(p, place)]][:limit]
+        self.available -= set(taken)
+        for priority, place in taken:
+            marks.taken(QUEUE, priority, place)
+
+    def look(self, marks: Marks) -> None:
+        """Look behind and claim all that can be had."""
+        after, until = marks.settled([QUEUE]), marks.candidate([QUEUE])
+        left: list[int | None] = [None] * LINES
+        for priority, place in sorted(self.available, reverse=True):
+            line = line_of(priority, place)
+            if after[line] < place <= until[line]:
+                left[line] = place
+        marks.look([QUEUE], Horizon(self.number, frozenset(self.running), left))
+        self.claim(marks, marks.settled([QUEUE]), 10**6)
+
+
+few, priority = st.integers(0, 2), st.integers(4, 5)
+events = st.one_of(
+    st.tuples(st.just("fresh"), priority),
+    st.tuples(st.just("late"), priority, st.booleans()),
+    st.tuples(st.just("lock"), few),
+    st.tuples(st.just("end"), few, st.booleans()),
+    st.tuples(st.just("hurry"), st.integers(0, 1), st.integers(1, 3)),
+    st.tuples(st.just("look"), st.integers(0, 1)),
+)
+
+
+@settings(max_examples=2000, deadline=None)
+@given(st.lists(events, max_size=80))
+def test_after_a_look_nothing_is_left_that_could_be_had(history: list[tuple[object, ...]]) -> None:
+    """Two workers race, transactions commit late or never; each look finds all that is visible and free."""
+    world, workers = World(), [Marks(), Marks()]
+    for name, *details in history:
+        match name, details:
+            case "hurry", [int(who), int(limit)]:
+                world.claim(workers[who], workers[who].tips([QUEUE]), limit)
+            case "look", [int(who)]:
+                world.look(workers[who])
+                assert world.available <= world.locked()
+            case method, details:
+                getattr(world, str(method))(*details)
+    while world.running:
+        world.end(0, commits=True)
+    world.look(workers[0])
+    assert not world.available
+
+
+def settle(marks: Marks, *, running: frozenset[int] = frozenset(), looks: int = 2) -> None:
+    """Look a few times at a database where these transactions run and nothing is left."""
+    for _ in range(looks):
+        marks.look([QUEUE], Horizon(100, running, [None] * LINES))
+
+
+def test_places_settle_after_two_looks() -> None:
+    """A claim that starts from the settled places then walks over nothing that it took before."""
+    marks = Marks()
+    marks.taken(QUEUE, 5, 70)
+    assert marks.settled([QUEUE]) == from_the_start([QUEUE])
+    settle(marks)
+    assert marks.settled([QUEUE])[line_of(5, 70)] == 70
+    assert not marks.in_doubt
+
+
+def test_a_transaction_that_runs_on_holds_places_back_for_a_few_looks_only() -> None:
+    """Somebody's forgotten transaction must not make every claim walk over all that was taken since."""
+    marks = Marks()
+    marks.taken(QUEUE, 5, 70)
+    settle(marks, running=frozenset({7}), looks=PATIENCE)
+    assert marks.settled([QUEUE])[line_of(5, 70)] == FIRST_FRESH
+    settle(marks, running=frozenset({7}), looks=1)
+    assert marks.settled([QUEUE])[line_of(5, 70)] == 70
+    settle(marks, looks=1)
+    assert marks.settled([QUEUE])[line_of(5, 70)] == FIRST_FRESH
+    settle(marks)
+    assert marks.settled([QUEUE])[line_of(5, 70)] == 70
+
+
+def test_what_came_back_stands_in_a_line_of_its_own() -> None:
+    """A retried job is before all fresh ones of its priority, whatever was claimed there."""
+    assert line_of(3, RETURNED + 1) == line_of(3, 1) - 1
+    marks = Marks()
+    marks.taken(QUEUE, 3, 10)
+    assert marks.tips([QUEUE])[line_of(3, RETURNED + 1)] < RETURNED
