@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +13,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import environments, plan, plots, run, table, verdicts
+from bench import environments, page, plan, plots, run, table, verdicts
 from bench.catalogue import PEERS
 from bench.cell import Cell, Scale
 from bench.environments import HOME, EnvironmentMissing
 from bench.results import Results
 
-RESULTS = HOME / "results"
-QUICK = Scale(jobs=20_000, singles=1_000, probes=100, mass=20_000, pinned=5.0, idle=3.0)
+OUT = HOME / "out"
+SMALL = Scale(jobs=20_000, singles=1_000, probes=100, mass=20_000, pinned=5.0, idle=3.0)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
-console = Console()
+# Into a file, lines may be as long as tables are wide.
+console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 @app.command("run")
@@ -30,13 +32,16 @@ def measure(
     scenario: Annotated[str, typer.Option(help="Letters of scenarios, such as ABC.")] = "ABCDEFG",
     only: Annotated[str, typer.Option(help="Names of contestants, comma-separated; empty: all.")] = "",
     rounds: Annotated[int, typer.Option(min=1, help="How often each cell is measured.")] = 5,
-    jobs: Annotated[int, typer.Option(min=0, help="Jobs of a drain; 0: 100,000, quick 20,000.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Jobs of a drain; 0: 100,000, small 20,000.")] = 0,
     quick: Annotated[bool, typer.Option(help="A part of A, B, C and F, small, once: two minutes.")] = False,
-    out: Annotated[Path, typer.Option(help="The folder for results.json, tables and plots.")] = RESULTS,
+    small: Annotated[
+        bool, typer.Option(help="Everything that was asked for, small: for trying it out.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="The folder for results.json, tables and plots.")] = OUT,
 ) -> None:
     """Measure, then print tables and write JSON and plots."""
     signal.signal(signal.SIGTERM, _end)
-    scale = QUICK if quick else Scale()
+    scale = SMALL if quick or small else Scale()
     scale = replace(scale, jobs=jobs) if jobs else scale
     results = Results.begin(jobs=scale.jobs, rounds=1 if quick else rounds)
     missing = run.absent(results, installs=not quick, tell=_tell)
@@ -58,9 +63,15 @@ def peers() -> None:
 
 
 @app.command()
-def report(out: Annotated[Path, typer.Argument(help="The folder of a run.")] = RESULTS) -> None:
+def report(
+    out: Annotated[Path, typer.Argument(help="The folder of a run.")] = OUT,
+    publish: Annotated[bool, typer.Option("--publish", help="Put the figures into bench/README.md.")] = False,
+) -> None:
     """Print the tables of a run again and draw its plots anew."""
-    _report(Results.read(out / "results.json"), out)
+    results = Results.read(out / "results.json")
+    _report(results, out)
+    if publish:
+        page.fill(HOME / "README.md", results)
 
 
 def _report(results: Results, out: Path) -> None:
@@ -83,7 +94,7 @@ def _chosen(cells: list[Cell], letters: str, only: set[str], missing: set[str], 
     return found
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def _end(_number: int, _frame: FrameType | None) -> None:
     # As Ctrl-C does: servers and workers of the cell at hand are stopped on the way out.
     raise KeyboardInterrupt
 

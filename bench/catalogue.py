@@ -14,14 +14,27 @@ class Language(StrEnum):
     SQL = "SQL"
 
 
+class Ability(StrEnum):
+    """What not every peer has, or not by public means that an adapter could use.
+
+    *SYNC*: handlers that are plain functions.  *HISTORY*: ended jobs stay in rows that can be multiplied.
+    *DELAY*: jobs that are due later.  *QUEUES*: a worker works on many queues.  *PRIORITIES*: of single jobs.
+    """
+
+    SYNC = "sync handlers"
+    HISTORY = "history"
+    DELAY = "delay"
+    QUEUES = "many queues"
+    PRIORITIES = "priorities"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contestant:
     """One row of the tables.
 
     *name* is also the adapter's module; *environment* is its folder of requirements, None where Holdfast's
     own environment serves.  *share* is the part of the jobs that it is given, so that a slow one does not
-    take all day. *kinds* are the handlers it has; what it lacks or cannot be measured by public means is
-    named by *has_…*; *needs_python* is the least version it runs on.  *note* stands beside its figures.
+    take all day.  *needs_python* is the least version it runs on.  *note* stands beside its figures.
     """
 
     name: str
@@ -29,35 +42,39 @@ class Contestant:
     language: Language = Language.PYTHON
     environment: str | None = None
     share: float = 1.0
-    kinds: frozenset[str] = frozenset({"noop", "ms", "sync"})
-    has_history: bool = True
-    has_queues: bool = True
-    has_priorities: bool = True
+    abilities: frozenset[Ability] = frozenset()
     needs_python: tuple[int, int] = (3, 11)
     note: str = ""
 
 
-ASYNC_ONLY = frozenset({"noop", "ms"})
+ALL = frozenset(Ability)
 
-HOLDFAST = Contestant(name="holdfast", label="Holdfast")
+HOLDFAST = Contestant(name="holdfast", label="Holdfast", abilities=ALL)
 FLOOR = Contestant(name="floor", label="floor: bare SQL by pgbench", language=Language.SQL)
 
 PEERS = (
-    Contestant(name="procrastinate", label="procrastinate 3.10", environment="procrastinate", share=0.02),
-    Contestant(name="pgqueuer", label="PgQueuer 1.6", environment="pgqueuer", share=0.5),
+    Contestant(
+        name="procrastinate",
+        label="procrastinate 3.10",
+        environment="procrastinate",
+        share=0.02,
+        abilities=ALL,
+    ),
+    Contestant(name="pgqueuer", label="PgQueuer 1.6", environment="pgqueuer", share=0.5, abilities=ALL),
     Contestant(
         name="chancy",
         label="chancy 0.26",
         environment="chancy",
         share=0.1,
-        kinds=ASYNC_ONLY,
-        note="its executor for coroutines; sync handlers need another executor",
+        abilities=frozenset({Ability.HISTORY, Ability.DELAY, Ability.PRIORITIES}),
+        note="its executor for coroutines; plain functions need another executor",
     ),
     Contestant(
         name="dbos",
         label="DBOS 3.4",
         environment="dbos",
         share=0.02,
+        abilities=frozenset({Ability.SYNC, Ability.HISTORY}),
         note="no bulk enqueue: 1,000 calls in a transaction",
     ),
     Contestant(
@@ -65,7 +82,6 @@ PEERS = (
         label="absurd 0.5",
         environment="absurd",
         share=0.03,
-        kinds=ASYNC_ONLY,
         note="no bulk enqueue: 1,000 calls in a transaction",
     ),
     Contestant(
@@ -73,16 +89,14 @@ PEERS = (
         label="Awa 0.6",
         environment="awa",
         share=0.2,
-        kinds=ASYNC_ONLY,
-        has_history=False,
-        has_queues=False,
+        abilities=frozenset({Ability.DELAY, Ability.PRIORITIES}),
     ),
     Contestant(
         name="oban",
         label="Oban for Python 0.7",
         environment="oban",
         share=0.1,
-        kinds=ASYNC_ONLY,
+        abilities=ALL - {Ability.SYNC},
         needs_python=(3, 12),
     ),
     Contestant(
@@ -90,21 +104,26 @@ PEERS = (
         label="graphile-worker 0.18",
         language=Language.NODE,
         environment="graphile_worker",
-        kinds=ASYNC_ONLY,
+        abilities=frozenset({Ability.DELAY, Ability.PRIORITIES}),
         note="keeps no history: a finished job is deleted",
-        has_history=False,
     ),
     Contestant(
         name="pg_boss",
         label="pg-boss 12.35",
         language=Language.NODE,
         environment="pg_boss",
-        kinds=ASYNC_ONLY,
+        abilities=ALL - {Ability.SYNC},
         note="one handler call for a whole batch",
     ),
 )
+EVERYBODY = (HOLDFAST, *PEERS)
+
+
+def able(*abilities: Ability) -> tuple[Contestant, ...]:
+    """Return everybody who has all these *abilities*, Holdfast first."""
+    return tuple(one for one in EVERYBODY if one.abilities.issuperset(abilities))
 
 
 def contestant(name: str) -> Contestant:
     """Return the one of that name; raises KeyError."""
-    return {one.name: one for one in (HOLDFAST, *PEERS, FLOOR)}[name]
+    return {one.name: one for one in (*EVERYBODY, FLOOR)}[name]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
-from bench.catalogue import HOLDFAST, contestant
+from bench.catalogue import HOLDFAST, PEERS, contestant
 from bench.cell import Case
 from bench.figures import Summary, paired_ratio, summary
 from bench.results import Results
@@ -27,8 +27,12 @@ def print_tables(results: Results, console: Console) -> None:
     """Print all figures, what failed and who was left out."""
     for case in results.cases():
         console.print(table(results, case))
-    for peer, reason in results.left_out.items():
-        console.print(f"left out: {peer}: {reason}", markup=False)
+    measured = {one.contestant for one in results.measurements}
+    for peer in PEERS:
+        if peer.note and peer.name in measured:
+            console.print(f"* {peer.label}: {peer.note}", markup=False)
+    for label, reason in results.left_out.items():
+        console.print(f"left out: {label}: {reason}", markup=False)
     for failure in results.failures:
         last = failure.reason.strip().splitlines()[-1]
         console.print(f"failed: {failure.cell}: {failure.contestant}: {last}", markup=False)
@@ -41,8 +45,7 @@ def table(results: Results, case: Case) -> Table:
     for name in ("", "median", "least", "most", "rounds", "Holdfast ÷ it"):
         made.add_column(name, justify="left" if not name else "right")
     for name, figures, ratio in rows(results, case):
-        note = contestant(name).note
-        label = contestant(name).label + (f" ({note})" if note else "")
+        label = contestant(name).label + ("*" if contestant(name).note else "")
         cells = (shown(figures.median), shown(figures.least), shown(figures.most), str(figures.rounds))
         made.add_row(label, *cells, f"{ratio.median:.2f} ×" if ratio and name != HOLDFAST.name else "")
     return made

@@ -47,12 +47,14 @@ def verdicts(results: Results) -> Iterator[Verdict]:
 def table(results: Results) -> Table:
     """Return the promises as a table."""
     made = Table(title="Where Holdfast must stand", title_justify="left", box=None, header_style="bold")
-    for name in ("promise", "median", "least", "most", "bound", ""):
-        made.add_column(name, justify="left" if name == "promise" else "right")
+    for name in ("promise", "median", "least to most", "bound", ""):
+        made.add_column(name, justify="left" if name == "promise" else "right", no_wrap=name != "promise")
     for one in verdicts(results):
-        numbers = [f"{value:.2f} {one.unit}" for value in (one.found.median, one.found.least, one.found.most)]
+        found = one.found
+        spread = f"{found.least:.2f} to {found.most:.2f}"
         bound = f"{'≤' if one.at_most else '≥'} {one.bound:g}"
-        made.add_row(one.what, *numbers, bound, "kept" if one.is_kept else "short")
+        verdict = "kept" if one.is_kept else "short"
+        made.add_row(one.what, f"{found.median:.2f} {one.unit}", spread, bound, verdict)
     return made
 
 

@@ -3,6 +3,8 @@ import { dsn, fromEnvironment, handle, load, main, padding } from "./protocol.mj
 
 const { PgBoss } = await fromEnvironment("pg-boss");
 
+const queues = ["job", ...Array.from({ length: load.queues - 1 }, (_, n) => `empty_${n + 1}`)];
+
 const peer = {
   unfinished: "select exists (select from pgboss.job where state < 'completed')",
   clones: [["pgboss.job", "id", "gen_random_uuid()"]],
@@ -17,7 +19,7 @@ const peer = {
   async setup() {
     const boss = this.boss();
     await boss.start();
-    await boss.createQueue("job", { notify: true });
+    for (const name of queues) await boss.createQueue(name, { notify: true });
     await boss.stop({ graceful: false });
   },
 
@@ -44,11 +46,13 @@ const peer = {
 
   async work(stop) {
     const options = { batchSize: load.slots || 1000, localConcurrency: 2, burstWhenBatchFull: true };
-    await this.running.work("job", options, async (jobs) => {
-      await Promise.all(jobs.map(({ data }) => handle(data.number)));
-    });
+    for (const name of queues) {
+      await this.running.work(name, options, async (jobs) => {
+        await Promise.all(jobs.map(({ data }) => handle(data.number)));
+      });
+    }
     await stop;
-    await this.running.offWork("job");
+    for (const name of queues) await this.running.offWork(name);
   },
 };
 

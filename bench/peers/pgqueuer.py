@@ -72,10 +72,16 @@ class Pgqueuer(Peer):
             async def asynchronous(job: Job) -> None:
                 await self.handle(json.loads(job.payload or b"")["number"])
 
+        for n in range(1, self.load.queues):
+            manager.entrypoint(f"empty {n}")(self._never)
+
         running = asyncio.create_task(manager.run(batch_size=self.load.slots or 1000))
         await stop.wait()
         manager.shutdown.set()
         await asyncio.wait([running], timeout=10)
+
+    async def _never(self, _job: Job) -> None:
+        """Stand for the entrypoints that get nothing."""
 
 
 if __name__ == "__main__":

@@ -72,9 +72,13 @@ class Procrastinate(Peer):
 
     async def work(self, stop: asyncio.Event) -> None:
         """Run one worker."""
+        queues = ["default", *(f"empty {n}" for n in range(1, self.load.queues))]
         worker = asyncio.create_task(
             self.app.run_worker_async(
-                concurrency=self.load.slots or 30, install_signal_handlers=False, shutdown_graceful_timeout=5
+                queues=queues,
+                concurrency=self.load.slots or 30,
+                install_signal_handlers=False,
+                shutdown_graceful_timeout=5,
             )
         )
         await stop.wait()

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from functools import partial
 
-from bench.catalogue import HOLDFAST, PEERS, Contestant
+from bench.catalogue import EVERYBODY, Contestant
 from bench.cell import Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.drain import drain, enqueue
@@ -25,8 +24,8 @@ STATEMENT = re.compile(r"LOG:  (?:statement|execute [^:]*):")
 def cells() -> list[Cell]:
     """Return the counts of statements."""
     return [
-        Cell(scenario="F", name="statements", measure=measure_statements, contestants=(HOLDFAST, *PEERS)),
-        Cell(scenario="F", name="idle", measure=partial(measure_idle), contestants=(HOLDFAST, *PEERS)),
+        Cell(scenario="F", name="statements", measure=measure_statements, contestants=EVERYBODY),
+        Cell(scenario="F", name="idle", measure=measure_idle, contestants=EVERYBODY),
     ]
 
 

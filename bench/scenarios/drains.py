@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from bench.catalogue import FLOOR, HOLDFAST, PEERS, Contestant
+from bench.catalogue import EVERYBODY, FLOOR, Ability, Contestant, able
 from bench.cell import Case, Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.drain import Drained, drain, enqueue
@@ -13,7 +13,6 @@ from bench.floor import bare
 from bench.peers.protocol import Load
 from bench.program import perform
 
-EVERYBODY = (HOLDFAST, *PEERS)
 # A handler that sleeps or needs a thread is slower than an empty one: fewer of them take as long.
 PART_OF_SLOW_KINDS = 0.2
 KINDS = {"ms": "handlers that take 1 ms", "sync": "sync handlers"}
@@ -37,7 +36,7 @@ def cells() -> list[Cell]:
             scenario="B",
             name=f"drain, {KINDS[kind]}",
             measure=partial(measure_kind, kind=kind),
-            contestants=tuple(one for one in EVERYBODY if kind in one.kinds),
+            contestants=able(Ability.SYNC) if kind == "sync" else EVERYBODY,
         )
         for kind in KINDS
     ]

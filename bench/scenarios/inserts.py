@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 
-from bench.catalogue import FLOOR, HOLDFAST, PEERS, Contestant
+from bench.catalogue import EVERYBODY, FLOOR, Contestant
 from bench.cell import Case, Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.exactly_once import check_exactly_once
@@ -26,7 +26,7 @@ def cells() -> list[Cell]:
             scenario="A",
             name=case(clients, listening).name,
             measure=partial(measure, clients=clients, listening=listening),
-            contestants=(HOLDFAST, *PEERS) if listening else (HOLDFAST, *PEERS, FLOOR),
+            contestants=EVERYBODY if listening else (*EVERYBODY, FLOOR),
         )
         for clients in (1, 8)
         for listening in (False, True)

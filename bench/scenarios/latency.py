@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from bench.catalogue import HOLDFAST, PEERS, Contestant
+from bench.catalogue import EVERYBODY, Contestant
 from bench.cell import Case, Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.exactly_once import check_at_most_once
@@ -34,14 +34,14 @@ def cells() -> list[Cell]:
             scenario="C",
             name="idle",
             measure=partial(measure, at_half_load=False),
-            contestants=(HOLDFAST, *PEERS),
+            contestants=EVERYBODY,
             is_quick=True,
         ),
         Cell(
             scenario="C",
             name="half load",
             measure=partial(measure, at_half_load=True),
-            contestants=(HOLDFAST, *PEERS),
+            contestants=EVERYBODY,
         ),
     ]
 

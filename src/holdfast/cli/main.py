@@ -15,6 +15,7 @@ from holdfast import __version__
 from holdfast.cli import (
     acts,
     audit,
+    bench,
     doctor,
     enqueue,
     jobs,
@@ -68,6 +69,7 @@ app.command()(up.up)
 app.command()(migrate.migrate)
 app.command()(worker.worker)
 app.command()(doctor.doctor)
+app.command()(bench.bench)
 app.command()(settings.settings)
 app.command()(enqueue.enqueue)
 acts.add_to(jobs.app)

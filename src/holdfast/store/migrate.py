@@ -76,6 +76,12 @@ async def migrate(database: Database) -> list[Migration]:
     return [step for step in missing if await _apply(database, step)]
 
 
+async def drop(database: Database) -> None:
+    """Drop the schema with everything in it: only for one that was made to be thrown away."""
+    async with database.connection() as connection, own_errors(database.schema):
+        await connection.execute(f'drop schema if exists "{database.schema}" cascade', timeout=LONGEST)
+
+
 async def _apply(database: Database, step: Migration) -> bool:
     async with database.transaction() as connection:
         await _begin(connection, database.schema)

@@ -1,0 +1,62 @@
+"""The figures as Markdown, for the place that bench/README.md keeps for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.catalogue import HOLDFAST, contestant
+from bench.cell import Case
+from bench.results import Results
+from bench.table import SCENARIOS, rows, shown
+from bench.verdicts import verdicts
+from bench.yardstick import calmness
+
+PLACE = re.compile(r"(<!-- results: .*? -->\n).*?(<!-- end of results -->)", re.DOTALL)
+
+
+def fill(page: Path, results: Results) -> None:
+    """Put the figures of a run into their place on a page."""
+    text = page.read_text("utf-8")
+    page.write_text(PLACE.sub(lambda found: found[1] + markdown(results) + found[2], text), "utf-8")
+
+
+def markdown(results: Results) -> str:
+    """Return what a run found: the machine, the promises, every case."""
+    return "\n".join([*_machine(results), *_promises(results), *_cases(results), ""])
+
+
+def _machine(results: Results) -> Iterator[str]:
+    about = ", ".join(f"{name} {value}" for name, value in results.machine.items())
+    ticks = [tick for one in results.measurements for tick in one.yardstick_ms]
+    rounds = f"{results.rounds} round{'s' if results.rounds > 1 else ''}"
+    yield f"\n{rounds}, {results.jobs:,} jobs to a drain; {about}. {calmness(ticks)}\n"
+
+
+def _promises(results: Results) -> Iterator[str]:
+    yield "| promise | median | least to most | bound | |\n|---|---:|---:|---:|---|"
+    for one in verdicts(results):
+        bound = f"{'≤' if one.at_most else '≥'} {one.bound:g}"
+        found = f"{one.found.median:.2f} {one.unit} | {one.found.least:.2f} to {one.found.most:.2f}"
+        yield f"| {one.what} | {found} | {bound} | {'kept' if one.is_kept else '**short**'} |"
+
+
+def _cases(results: Results) -> Iterator[str]:
+    letter = ""
+    for case in results.cases():
+        if case.scenario != letter:
+            letter = case.scenario
+            yield f"\n### {letter}: {SCENARIOS[letter]}"
+        yield from _case(results, case)
+    for label, reason in results.left_out.items():
+        yield f"\nLeft out: {label}: {reason}."
+
+
+def _case(results: Results, case: Case) -> Iterator[str]:
+    yield f"\n**{case.name}**, {case.unit}\n"
+    yield "| | median | least to most | Holdfast ÷ it |\n|---|---:|---:|---:|"
+    for name, figures, ratio in rows(results, case):
+        spread = f"{shown(figures.least)} to {shown(figures.most)}"
+        against = f"{ratio.median:.2f} ×" if ratio and name != HOLDFAST.name else ""
+        yield f"| {contestant(name).label} | {shown(figures.median)} | {spread} | {against} |"

@@ -1,0 +1,91 @@
+"""Holdfast's own adapter, driven by the runner as every peer's is."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench.catalogue import HOLDFAST
+from bench.cluster import Cluster
+from bench.drain import drain, enqueue
+from bench.exactly_once import NotExactlyOnce
+from bench.floor import bare
+from bench.peers.protocol import Load
+from bench.program import AdapterFailed, Program, perform
+from bench.scenarios.limits import LimitExceeded, check_limit
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A cluster as a cell has it."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def fresh(cluster: Cluster) -> Cluster:
+    """The same without anything in it."""
+    connection = await cluster.connect()
+    await connection.execute("drop schema if exists holdfast cascade")
+    await connection.close()
+    return cluster
+
+
+async def test_a_cell_is_durable(fresh: Cluster) -> None:
+    """Nothing is measured with the safety off."""
+    connection = await fresh.connect()
+    settings = [await connection.fetchval(f"show {name}") for name in ("fsync", "synchronous_commit")]
+    await connection.close()
+    assert settings == ["on", "on"]
+
+
+async def test_two_processes_drain_a_queue_exactly_once(fresh: Cluster) -> None:
+    """The whole way: set up, enqueue, two workers, the check, and costs that are no nonsense."""
+    load = Load(jobs=300)
+    await perform(HOLDFAST, fresh.dsn, "setup", load)
+    filled = await enqueue(fresh, HOLDFAST, load)
+    drained = await drain(fresh, HOLDFAST, load, processes=2)
+    executed = [number for report in drained.reports for number in report["numbers"]]
+    assert filled["jobs"] == 300
+    assert sorted(executed) == list(range(300))
+    assert 0 < drained.rate <= drained.pace * 300 / 299
+    assert drained.worker_us > 0
+    assert drained.wal_bytes > 100
+
+
+async def test_a_drain_that_ran_what_nobody_asked_for_has_no_figure(fresh: Cluster) -> None:
+    """Jobs beside those of the load are found by the check."""
+    await perform(HOLDFAST, fresh.dsn, "setup")
+    await enqueue(fresh, HOLDFAST, Load(jobs=20))
+    with pytest.raises(NotExactlyOnce, match="never asked for"):
+        await drain(fresh, HOLDFAST, Load(jobs=10))
+
+
+async def test_a_limit_is_checked_against_what_really_ran(fresh: Cluster) -> None:
+    """Two at once are fine under a limit of two; the same intervals exceed a limit of one."""
+    load = Load(jobs=30, kind="ms", limit=2, slots=10, latency=True)
+    await perform(HOLDFAST, fresh.dsn, "setup", load)
+    await enqueue(fresh, HOLDFAST, load)
+    drained = await drain(fresh, HOLDFAST, load)
+    check_limit(drained, load)
+    began = min(report["began"][0] for report in drained.reports)
+    drained.reports[0]["ended"][0][1] = began + 60 * 10**9
+    drained.reports[0]["ended"][1][1] = began + 60 * 10**9
+    with pytest.raises(LimitExceeded, match="2 are allowed"):
+        check_limit(drained, load)
+
+
+async def test_an_adapter_that_breaks_says_its_last_words(fresh: Cluster) -> None:
+    """Without tables a worker cannot work: the failure carries what it printed."""
+    async with Program(HOLDFAST, fresh.dsn, "work", Load(), patience=30.0) as program:
+        await program.go()
+        with pytest.raises(AdapterFailed, match="schema 'holdfast' does not exist"):
+            await program.hear("worked")
+
+
+def test_the_floor_checks_itself(fresh: Cluster) -> None:
+    """Bare SQL claims and finishes every row once, and what it cannot share out evenly it refuses."""
+    bare.setup(fresh)
+    assert bare.copy_in(fresh, Load(jobs=2000)) > 0
+    assert bare.drain(fresh, Load(jobs=2000), clients=2) > 0
+    with pytest.raises(ValueError, match="no multiple"):
+        bare.drain(fresh, Load(jobs=1100))

@@ -1,0 +1,101 @@
+"""Verdicts compare round by round, with the best there is."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.catalogue import Contestant, contestant
+from bench.cell import Case, Cell, Figures, Measurement, Scale
+from bench.exactly_once import NotExactlyOnce
+from bench.results import Results
+from bench.run import order, run
+from bench.scenarios.drains import name
+from bench.verdicts import verdicts
+
+DRAIN = Case(scenario="B", name=name(1, 50))
+FRESH, WORSE = Case(scenario="D", name="fresh"), Case(scenario="D", name="a bad day", fresh="fresh")
+
+
+def measured(case: Case, **rounds: tuple[float, ...]) -> list[Measurement]:
+    """The figures of a case, one for each round."""
+    return [
+        Measurement(case=case, contestant=name, round=number, value=value, yardstick_ms=(1.0, 1.0))
+        for name, values in rounds.items()
+        for number, value in enumerate(values)
+    ]
+
+
+def results(*measurements: Measurement) -> Results:
+    """The results of a run."""
+    made = Results.begin(jobs=1000, rounds=2)
+    made.measurements = list(measurements)
+    return made
+
+
+def test_the_best_peer_is_found_and_compared_round_by_round() -> None:
+    """The ratio is to whoever has the best median, among all and among those in Python."""
+    figures = measured(
+        DRAIN, holdfast=(30.0, 60.0), graphile_worker=(20.0, 40.0), pgqueuer=(10.0, 20.0), floor=(40.0, 80.0)
+    )
+    found = {one.what: (one.found.median, one.is_kept) for one in verdicts(results(*figures))}
+    assert found == {
+        "B: drain, 1 process, 50 B ÷ best peer of any language (graphile_worker)": (1.5, True),
+        "B: drain, 1 process, 50 B ÷ best Python peer (pgqueuer)": (3.0, False),
+        "B: drain, 1 process, 50 B ÷ floor, one connection": (0.75, False),
+    }
+
+
+def test_a_bad_day_is_compared_with_the_fresh_one() -> None:
+    """What is left of the pace is a ratio within Holdfast."""
+    figures = measured(FRESH, holdfast=(100.0, 50.0)) + measured(WORSE, holdfast=(95.0, 47.5))
+    (verdict,) = verdicts(results(*figures))
+    assert verdict.what == "D: a bad day ÷ fresh"
+    assert verdict.found.median == pytest.approx(0.95)
+    assert verdict.is_kept
+
+
+def test_a_run_without_one_side_has_no_verdict() -> None:
+    """Nothing is claimed where nothing was compared."""
+    assert list(verdicts(results(*measured(DRAIN, holdfast=(30.0,))))) == []
+
+
+def test_results_survive_the_way_through_their_file(tmp_path: Path) -> None:
+    """What was written is what is read."""
+    made = results(*measured(DRAIN, holdfast=(30.0, 60.0)))
+    made.left_out["a peer"] = "needs Python 3.12"
+    made.write(tmp_path / "results.json")
+    assert Results.read(tmp_path / "results.json") == made
+
+
+def test_a_cell_that_is_not_exactly_once_is_told_as_a_failure(tmp_path: Path) -> None:
+    """It leaves no figure, and the run goes on."""
+
+    async def measure(peer: Contestant, _: Scale) -> Figures:
+        if peer.name == "pgqueuer":
+            raise NotExactlyOnce("1 executed more than once")
+        return {DRAIN: 1.0}
+
+    both = (contestant("holdfast"), contestant("pgqueuer"))
+    cell = Cell(scenario="B", name="drain", measure=measure, contestants=both)
+    made = results()
+    run([cell], Scale(), made, tmp_path / "results.json", lambda _: None)
+    assert [one.contestant for one in made.measurements] == ["holdfast", "holdfast"]
+    assert [(one.contestant, one.reason) for one in made.failures] == [
+        ("pgqueuer", "1 executed more than once")
+    ] * 2
+    assert Results.read(tmp_path / "results.json") == made
+
+
+def test_every_round_has_every_contestant_in_an_order_of_its_own() -> None:
+    """Who is measured first changes from round to round, and nobody is left out."""
+
+    async def measure(_: Contestant, __: Scale) -> Figures:
+        return {}
+
+    everybody = tuple(contestant(one) for one in ("holdfast", "pgqueuer", "oban", "chancy", "floor"))
+    cells = [Cell(scenario="B", name=str(n), measure=measure, contestants=everybody) for n in range(2)]
+    rounds = [[(cell.name, one.name) for cell, one in order(cells, number)] for number in range(4)]
+    assert len({tuple(names) for names in rounds}) > 1
+    for names in rounds:
+        assert sorted(names) == sorted((cell.name, one.name) for cell in cells for one in everybody)
+        assert [cell for cell, _ in names] == ["0"] * 5 + ["1"] * 5

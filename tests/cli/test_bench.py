@@ -1,0 +1,44 @@
+"""`holdfast bench` measures a database and leaves nothing behind."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from holdfast.testing import ThrowawayDatabase
+
+Run = Callable[..., Awaitable[Any]]
+
+pytestmark = pytest.mark.usefixtures("here")
+
+LEFT = "select count(*) from pg_namespace where nspname like 'holdfast_bench_%'"
+
+
+async def test_a_bench_measures_everything_and_drops_its_schema(
+    db: ThrowawayDatabase, holdfast_command: Run
+) -> None:
+    """Figures for A, B and C come out, the user's own schema is not touched, and no other is left."""
+    done = await holdfast_command("bench", "--jobs", "200", "--yes", "--json")
+    assert done.code == 0, done.err
+    figures = {one["name"]: one["value"] for one in json.loads(done.out)}
+    assert list(figures) == [
+        "bulk enqueue",
+        "single enqueues, 8 clients",
+        "drain, 1 process",
+        "commit to handler, p50",
+        "commit to handler, p95",
+        "commit to handler, p99",
+    ]
+    assert all(value >= 0 for value in figures.values())
+    assert "as hard as it can" in done.err
+    assert await db.value(LEFT) == 0
+    assert await db.value("select count(*) from holdfast.jobs") == 0
+
+
+async def test_a_bench_asks_before_it_loads_a_database(db: ThrowawayDatabase, holdfast_command: Run) -> None:
+    """Where nobody can be asked, nothing is done."""
+    done = await holdfast_command("bench")
+    assert done.code == 2
+    assert "say --yes" in done.err
+    assert await db.value(LEFT) == 0
