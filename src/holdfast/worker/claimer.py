@@ -73,7 +73,7 @@ class Claimer(Service):
         self._paced_at, self._paced_done = time.monotonic(), 0
         self._marks = Marks()
         self._looks_behind, self._looked_at, self._look_pause = True, 0.0, LOOK_BEHIND
-        slots.freed = self._freed
+        slots.freed, reporter.settled = self._freed, self._reported
 
     def begin(self, worker_id: int) -> None:
         """Claim for this worker row from now on."""
@@ -89,6 +89,11 @@ class Claimer(Service):
 
     def _freed(self) -> None:
         if len(self._buffer) <= self._low and not self.draining:
+            self.wake()
+
+    def _reported(self) -> None:
+        # Only now has an ended job left its limit, and another may begin.
+        if self._limited and not self.draining:
             self.wake()
 
     def _room(self) -> int:
@@ -120,27 +125,27 @@ class Claimer(Service):
 
     async def claim(self, queues: tuple[str, ...], *, free: int, wanted: int) -> list[ClaimedJob]:
         """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots."""
-        demand = Demand(
-            worker_id=self.worker_id,
-            queues=queues,
-            kinds=self._kinds,
-            limit=wanted,
-            free=free,
-            after=await self._places(queues),
-        )
+        demand = Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=wanted, free=free)
+        limited = await self._limited_among(queues)
+        plain = tuple(queue for queue in queues if queue not in limited)
         self._doubtful = True
-        claimed = await self._database.run(attempts.claim_jobs(demand))
-        self._keep(demand, claimed)
-        for job in claimed:
-            self._marks.taken(job.queue, job.priority, job.place)
-        self._looks_behind = len(claimed) < wanted
-        for queue in await self._limited_among(queues):
+        claimed = await self._claim_plain(replace(demand, queues=plain)) if plain else []
+        for queue in limited:
             # A buffered job would use up a limit without running: only free slots take from here.
             if len(claimed) < free:
                 claimed += await self._claim_limited(replace(demand, free=free - len(claimed)), queue)
         self._doubtful = False
         if claimed:
             self.events.emit("jobs.claimed", count=len(claimed))
+        return claimed
+
+    async def _claim_plain(self, demand: Demand) -> list[ClaimedJob]:
+        after = await self._places(demand.queues)
+        claimed = await self._database.run(attempts.claim_jobs(replace(demand, after=after)))
+        self._keep(demand, claimed)
+        for job in claimed:
+            self._marks.taken(job.queue, job.priority, job.place)
+        self._looks_behind = len(claimed) < demand.limit
         return claimed
 
     async def _places(self, queues: tuple[str, ...]) -> list[int]:

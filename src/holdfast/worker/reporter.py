@@ -28,6 +28,7 @@ class Reporter:
 
     At most two batches are unacknowledged; while they are under way, the next one grows.  A batch
     that the database cannot take now is tried again until it can: only a lost lease ends that.
+    *settled* is called whenever a batch is acknowledged.
     """
 
     def __init__(self, database: Database, held: Held, events: Events) -> None:
@@ -35,6 +36,7 @@ class Reporter:
         self._ended: list[Ended] = []
         self._returned: list[Returned] = []
         self._flights: set[asyncio.Task[None]] = set()
+        self.settled: Callable[[], None] = lambda: None
         self.before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None] | None = None
 
     def report(self, running: Running, decision: Transition) -> None:
@@ -145,3 +147,4 @@ class Reporter:
         if stale:
             self._events.emit("attempts.stale", fences=stale)
         self._events.emit("attempts.reported", batch=batch, accepted=len(accepted), stale=stale)
+        self.settled()
