@@ -12,6 +12,7 @@ import asyncpg
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store import failures
+from holdfast.store.address import checked_address
 from holdfast.store.sqlfile import DEFAULT_SCHEMA, checked_schema, rendered
 from holdfast.store.statement import Statement
 
@@ -57,6 +58,7 @@ class DatabaseConfig:
 
     def __post_init__(self) -> None:
         checked_schema(self.schema)
+        checked_address(self.dsn)
 
     def connect_options(self) -> dict[str, Any]:
         """Return the keyword arguments for `asyncpg.connect` and `asyncpg.create_pool`."""
@@ -150,7 +152,7 @@ class Database:
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection from the pool."""
         if self._pool is None:
-            msg = "the database is not open: call open() first"
+            msg = "there are no connections yet: use the client in `async with`, or call its open() first"
             raise DatabaseUnavailable(msg)
         async with own_errors(self.schema):
             lent = await self._pool.acquire()
