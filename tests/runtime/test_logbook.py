@@ -127,3 +127,17 @@ def test_an_event_without_wording_is_still_logged(log: Any) -> None:
     Logbook()("moon.landed", {"pads": 3})
     line = json.loads(stream.getvalue())
     assert (line["message"], line["event"], line["pads"]) == ("moon.landed", "moon.landed", 3)
+
+
+@pytest.mark.parametrize("shape", ["json", "human"])
+def test_a_line_of_a_handler_names_its_job(log: Any, shape: str) -> None:
+    """What `Job.log` knows of the job stands in the line, for people and for machines."""
+    stream = log(shape=shape)
+    facts = {"job_id": 42, "kind": "greet", "attempt": 3}
+    logging.LoggerAdapter(logging.getLogger("holdfast.job"), facts).warning("the mail server is away")
+    if shape == "json":
+        line = json.loads(stream.getvalue())
+        assert {name: line[name] for name in facts} == facts
+    else:
+        for part in ("job_id=42", "kind=greet", "attempt=3"):
+            assert part in stream.getvalue()

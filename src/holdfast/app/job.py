@@ -100,7 +100,8 @@ class Job:
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines are kept with the attempt."""
-        return logging.LoggerAdapter(logging.getLogger("holdfast.job"), {"job_id": self.id})
+        facts = {"job_id": self.id, "kind": self.kind, "attempt": self.attempt}
+        return logging.LoggerAdapter(logging.getLogger("holdfast.job"), facts)
 
     def check(self) -> None:
         """Raise `LeaseLost` if another attempt may own the job now.  Long loops in threads call it."""

@@ -46,7 +46,7 @@ class JsonLines(logging.Formatter):
             event, facts = getattr(record, FIELDS)
             line = {**line, "event": event, **{name: facts[name] for name in facts if name not in line}}
         else:
-            line["logger"] = record.name
+            line |= {"logger": record.name, **_job_of(record)}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line, enc_hook=str).decode()
@@ -73,4 +73,9 @@ def lines_for_people(*, colours: bool) -> logging.Formatter:
 def _name_the_logger(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Say whose line it is; the sentence of an event says enough."""
     record: logging.LogRecord = line["_record"]
-    return line if hasattr(record, FIELDS) else {**line, "logger": record.name}
+    return line if hasattr(record, FIELDS) else {**line, "logger": record.name, **_job_of(record)}
+
+
+def _job_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what `Job.log` says of the job whose handler wrote *record*."""
+    return {name: getattr(record, name) for name in ("job_id", "kind", "attempt") if hasattr(record, name)}
