@@ -50,6 +50,8 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it() -> None:
             "(from --database-url) is not usable",
         ),
         (["worker"], {"HOLDFAST_DATABASE_URL": "postgresql://x"}, "app is not set"),
+        (["queues", "list"], {"HOLDFAST_DATABASE_URL": "postgresql://u@h:port/x"}, "its port is no number"),
+        (["migrate", "--schema", "information_schema"], {}, "schema (from --schema) is 'information_schema'"),
     ],
 )
 async def test_wrong_use_is_one_sentence_and_exit_code_2(
@@ -96,6 +98,7 @@ async def test_settings_are_shown_with_their_source_and_without_passwords(holdfa
     assert done.code == 0
     lines = {words[0]: words for line in done.out.splitlines() if (words := line.split())}
     assert lines["slots"][1:3] == ["7", "HOLDFAST_SLOTS"]
+    assert [lines[name][1] for name in ("ttl", "retention_completed")] == ["30s", "14d"]
     assert lines["database_url"][1:3] == ["postgresql://u:***@host/x", "HOLDFAST_DATABASE_URL"]
 
 

@@ -197,8 +197,17 @@ registered(
     'a bad time zone: `timezone="Mars/Olympus"`',
     lambda new: new.schedule("nightly", keep.job(1), cron="@daily", timezone="Mars/Olympus"),
 )
+registered(
+    "a schedule of a handler: `schedule(name, keep, …)`",
+    lambda new: new.schedule("nightly", keep, cron="@daily"),  # type: ignore[arg-type]
+)
 registered("a schedule without a rule", lambda new: new.schedule("nightly", keep.job(1)))
 registered("a handler with `*args`", lambda new: new.job(kind="any")(lambda *args: args))
+
+
+@case("what is no address: `Client(None)`", NOT_BEGUN)
+async def _no_address(_scene: Scene) -> None:
+    holdfast.Client(None)  # type: ignore[arg-type]
 
 
 @case('a bad schema name: `Client(dsn, schema="Prod!")`', NOT_BEGUN)

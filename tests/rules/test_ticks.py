@@ -193,6 +193,8 @@ def test_overlap_policy_decides_beside_a_live_job(
     [
         ({"cron": None}, "exactly one of cron and every"),
         ({"every": MINUTE}, "exactly one of cron and every"),
+        ({"cron": None, "every": 5}, "every is 5: give a timedelta"),
+        ({"cron": 5}, "cron is 5: give text"),
         ({"cron": None, "every": timedelta(0)}, "from 1 second"),
         ({"cron": "* * * *"}, "write five"),
         ({"timezone": "Mars/Olympus"}, "Mars/Olympus"),

@@ -56,7 +56,7 @@ def test_a_file_may_be_named(tmp_path: Path) -> None:
         ),
         ("ttl = nan", r"^ttl \(from holdfast.toml\) is nan: give seconds"),
         ("queues = [1]", r"^queues \(from holdfast.toml\) is \[1\]: give names"),
-        ('schema = "Prod"', r"^schema \(from holdfast.toml\) is 'Prod': give lower-case letters"),
+        ('schema = "Prod"', r"^schema \(from holdfast.toml\) is 'Prod': give at most 63 lower-case letters"),
         ("slot = 1", r"^slot in holdfast.toml is no setting of Holdfast: did you mean slots\?$"),
         ("slots = ", r"^the settings file holdfast.toml is not TOML"),
         ('app = "shop"', r"^app \(from holdfast.toml\) is 'shop': give module:name of a holdfast.App$"),

@@ -139,6 +139,8 @@ class App:
         *overlap* (allow, skip) what becomes of a tick while the former one's job still lives.
         Raises `ScheduleInvalid`.
         """
+        if not isinstance(request, JobRequest):
+            raise OptionInvalid("request", request, "give what the handler's .job(...) returns")
         if name in self.schedules:
             msg = f"schedule {name!r} is registered already: give one of the two another name"
             raise InputInvalid(msg)

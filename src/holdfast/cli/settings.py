@@ -11,6 +11,8 @@ from holdfast.cli.context import invocation
 from holdfast.cli.output import JsonOption, print_json, print_table
 from holdfast.runtime.settings import SECRETS, Loaded, Settings, masked
 
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
 
 def settings(context: typer.Context, *, as_json: JsonOption = False) -> None:
     """Show every setting with its value and its source; passwords are left out."""
@@ -40,4 +42,12 @@ def _text(value: Any) -> str | None:
         return ",".join(value) or None
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else value
+    return _length(value) if isinstance(value, float) else value
+
+
+def _length(seconds: float) -> str:
+    """Return a duration exactly, as a setting could be given: 30s, 14d."""
+    for size, unit in _UNITS:
+        if seconds and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:.10g}s"

@@ -42,7 +42,13 @@ def rhythm_of(schedule: Schedule) -> Rhythm:
         case (None, timedelta() as every):
             return Interval(every)
     subject = f"schedule {schedule.name!r}"
-    raise ScheduleInvalid(subject, "set exactly one of cron and every")
+    if schedule.cron is None and schedule.every is not None:
+        problem = f"every is {schedule.every!r}: give a timedelta"
+    elif schedule.every is None and schedule.cron is not None:
+        problem = f"cron is {schedule.cron!r}: give text such as '0 3 * * *'"
+    else:
+        problem = "set exactly one of cron and every"
+    raise ScheduleInvalid(subject, problem)
 
 
 def check_schedule(schedule: Schedule) -> None:

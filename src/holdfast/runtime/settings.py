@@ -43,7 +43,10 @@ class Settings:
     )
     schema: str = _setting(
         "holdfast",
-        matching(r"(?!pg_)[a-z_][a-z0-9_]{0,62}", "lower-case letters, digits and _, not pg_..."),
+        matching(
+            r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,62}",
+            "at most 63 lower-case letters, digits and _, not pg_...",
+        ),
         "the schema of this environment; several live side by side in one database",
     )
     pgbouncer: bool = _setting(False, switch(), "the address is a pooler in transaction mode")
@@ -138,8 +141,11 @@ def _from_file(path: Path | None) -> list[Entry]:
         return []
     try:
         found = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"the settings file {path.name} cannot be read: {error.__class__.__name__}"
+    except OSError as error:
+        msg = f"the settings file {path.name} cannot be read: {error.strerror}"
+        raise SettingInvalid(msg) from error
+    except UnicodeDecodeError as error:
+        msg = f"the settings file {path.name} cannot be read: it is not UTF-8"
         raise SettingInvalid(msg) from error
     except tomllib.TOMLDecodeError as error:
         msg = f"the settings file {path.name} is not TOML: {error}"
