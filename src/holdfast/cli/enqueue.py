@@ -22,7 +22,10 @@ Kind = Annotated[str | None, typer.Argument(help="The kind of the job, or - for 
 Args = Annotated[str, typer.Argument(help="The arguments as a JSON object.", metavar="JSON")]
 AppOption = Annotated[
     str | None,
-    typer.Option(metavar="MODULE:NAME", help="Check kinds and arguments against this application."),
+    typer.Option(
+        metavar="MODULE:NAME",
+        help="Check kinds and arguments against this application, and take its queues, timeouts and retries.",
+    ),
 ]
 StdinOption = Annotated[bool, typer.Option("--stdin", help="Read JSON lines from stdin, as - does.")]
 SkipOption = Annotated[bool, typer.Option("--skip-bad", help="Go on after a bad line; exit 1 at the end.")]
