@@ -38,5 +38,5 @@ async def test_a_start_that_fails_leaves_nothing(
     with pytest.raises(SchemaTooNew):
         await other.__aenter__()
     assert await db.value(THERE, other.schema) == 0
-    with pytest.raises(DatabaseUnavailable, match="not open"):
+    with pytest.raises(DatabaseUnavailable, match="no connections yet"):
         await other.value("select 1")
