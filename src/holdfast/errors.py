@@ -30,7 +30,8 @@ HoldfastError
 └── SchemaMismatch
     ├── SchemaMissing            the schema was never migrated
     ├── SchemaTooOld             the database needs `holdfast migrate`
-    └── SchemaTooNew             the database is ahead of this release
+    ├── SchemaTooNew             the database is ahead of this release
+    └── SchemaDiffers            the schema was made by another edition of a migration
 """
 
 from __future__ import annotations
@@ -292,3 +293,14 @@ class SchemaTooNew(SchemaMismatch):
             f"schema {schema!r} is at {found}, this release knows {known}: upgrade the holdfast package here"
         )
         self.schema, self.found, self.known = schema, found, known
+
+
+class SchemaDiffers(SchemaMismatch):
+    """The schema was made by another edition of a migration than the one in this release."""
+
+    def __init__(self, schema: str, migration: int) -> None:
+        super().__init__(
+            f"schema {schema!r} was made by another edition of migration {migration}: use the release that "
+            "made it, or set another schema (HOLDFAST_SCHEMA) and run `holdfast migrate`"
+        )
+        self.schema, self.migration = schema, migration

@@ -135,6 +135,16 @@ async def test_a_schema_that_was_never_migrated_is_one_finding(examined: Any) ->
     assert "queues" not in found
 
 
+async def test_a_schema_of_another_edition_is_one_finding(examined: Any, db: ThrowawayDatabase) -> None:
+    """The doctor names the migration that differs and does not break on it."""
+    await db.fetch("update holdfast.schema_versions set checksum = 'another' where version = 1")
+    code, found = await examined()
+    assert code == 1
+    ((level, told, remedy),) = found["schema"]
+    assert (level, remedy) == ("bad", "use the release that made it, or another schema")
+    assert "was made by another edition of migration 1:" in told
+
+
 @pytest.mark.parametrize(
     ("variables", "check", "told"),
     [

@@ -239,5 +239,7 @@ async def _missing(scene: Scene) -> None:
 
 @case("a worker on a schema that is ahead of it", NOT_BEGUN)
 async def _ahead(scene: Scene) -> None:
-    await scene.db.fetch("insert into holdfast.schema_versions (version, title) values (999, 'later')")
+    await scene.db.fetch(
+        "insert into holdfast.schema_versions (version, title, checksum) values (999, 'later', '')"
+    )
     await migrate.check(scene.db.database)

@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast.errors import (
     DatabaseRefused,
+    SchemaDiffers,
     SchemaMissing,
     SchemaTooNew,
     SchemaTooOld,
@@ -112,7 +113,9 @@ async def test_an_older_schema_asks_to_be_migrated(db: ThrowawayDatabase) -> Non
 
 async def test_a_newer_schema_is_refused_and_left_alone(db: ThrowawayDatabase) -> None:
     """Neither check nor migrate touches a schema that a newer release has migrated."""
-    await db.fetch("insert into holdfast.schema_versions (version, title) values (9999, 'from the future')")
+    await db.fetch(
+        "insert into holdfast.schema_versions (version, title, checksum) values (9999, 'from the future', '')"
+    )
     async with db.database.connection() as connection:
         before = await objects(connection, db.schema)
         with pytest.raises(SchemaTooNew, match=r"is at 9999, .* upgrade the holdfast package"):
@@ -120,6 +123,32 @@ async def test_a_newer_schema_is_refused_and_left_alone(db: ThrowawayDatabase) -
         with pytest.raises(SchemaTooNew):
             await migrate.migrate(db.database)
         assert await objects(connection, db.schema) == before
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "update holdfast.schema_versions set checksum = 'another' where version = 2",
+        "alter table holdfast.schema_versions drop column checksum",
+    ],
+)
+async def test_a_schema_made_by_another_edition_is_refused(db: ThrowawayDatabase, edit: str) -> None:
+    """Check and migrate name the migration that differs; a table from before the checksums is told alike."""
+    await migrate.check(db.database)
+    await db.fetch(edit)
+    number = 2 if "another" in edit else 1
+    wanted = rf"'{db.schema}' was made by another edition of migration {number}: .*HOLDFAST_SCHEMA"
+    with pytest.raises(SchemaDiffers, match=wanted):
+        await migrate.check(db.database)
+    with pytest.raises(SchemaDiffers, match=wanted):
+        await migrate.migrate(db.database)
+
+
+def test_the_ends_of_lines_do_not_change_a_checksum() -> None:
+    """A checkout with other line ends makes the same schema, another text another one."""
+    step = migrations()[0]
+    assert replace(step, text=step.text.replace("\n", "\r\n")).checksum == step.checksum
+    assert replace(step, text=step.text + "-- more\n").checksum != step.checksum
 
 
 @BOTH
@@ -130,12 +159,13 @@ async def test_a_schema_at_the_first_step_is_brought_up_with_its_jobs(bare: Data
         await migrate._begin(connection, "bare_test")
         await connection.execute(rendered(migrations()[0].text, "bare_test"))
         for text in (
-            "insert into holdfast.schema_versions (version, title) values (1, 'queue')",
             "insert into holdfast.jobs (kind, queue) values ('greet', 'default')",
             "insert into holdfast.live_jobs (job_id, queue, kind, priority, state, run_at) "
             "select id, queue, kind, priority, 'available', created_at from holdfast.jobs",
         ):
             await connection.execute(rendered(text, "bare_test"))
+        row = "insert into holdfast.schema_versions (version, title, checksum) values (1, 'queue', $1)"
+        await connection.execute(rendered(row, "bare_test"), migrations()[0].checksum)
     with pytest.raises(SchemaTooOld):
         await migrate.check(bare)
     assert [step.number for step in await migrate.migrate(bare)] == [step.number for step in migrations()[1:]]

@@ -15,6 +15,7 @@ from holdfast.errors import (
     DatabaseRefused,
     DatabaseUnavailable,
     HoldfastError,
+    SchemaDiffers,
     SchemaMissing,
     SchemaTooNew,
     SchemaTooOld,
@@ -109,6 +110,8 @@ async def _schema(database: Database) -> Finding:
         return diagnosis.bad("schema", str(error), "holdfast migrate")
     except SchemaTooNew as error:
         return diagnosis.bad("schema", str(error), "upgrade the holdfast package on this machine")
+    except SchemaDiffers as error:
+        return diagnosis.bad("schema", str(error), "use the release that made it, or another schema")
     return diagnosis.ok(
         "schema", f"schema {database.schema} is at {migrate.newest()}, as this release needs it"
     )

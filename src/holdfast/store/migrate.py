@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib import resources
 
-from holdfast.errors import SchemaMissing, SchemaTooNew, SchemaTooOld
+from holdfast.errors import SchemaDiffers, SchemaMissing, SchemaTooNew, SchemaTooOld
 from holdfast.store.database import Connection, Database, own_errors
 from holdfast.store.sqlfile import rendered
 
@@ -24,6 +26,11 @@ class Migration:
     title: str
     text: str
 
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of the text, the same whatever ends its lines."""
+        return sha256("\n".join(self.text.splitlines()).encode()).hexdigest()
+
 
 def migrations() -> list[Migration]:
     """Return all migrations of this release in order."""
@@ -38,40 +45,26 @@ def newest() -> int:
     return migrations()[-1].number
 
 
-async def version(connection: Connection, schema: str) -> int | None:
-    """Return the version of *schema*, or None where it was never migrated."""
-    async with own_errors(schema):
-        if await connection.fetchval("select to_regclass($1)", f'"{schema}".schema_versions') is None:
-            return None
-        found: int | None = await connection.fetchval(
-            rendered("select max(version) from holdfast.schema_versions", schema)
-        )
-        return found or 0
-
-
 async def check(database: Database) -> None:
     """Raise `SchemaMismatch` unless the database has exactly the schema that this release needs."""
     async with database.connection() as connection:
-        found = await version(connection, database.schema)
-    needed = newest()
-    if found is None:
+        applied = await _applied(connection, database.schema)
+    if applied is None:
         raise SchemaMissing(database.schema)
+    found, needed = _judged(applied, database.schema), newest()
     if found < needed:
         raise SchemaTooOld(database.schema, found=found, needed=needed)
-    if found > needed:
-        raise SchemaTooNew(database.schema, found=found, known=needed)
 
 
 async def migrate(database: Database) -> list[Migration]:
-    """Apply what is missing and return it; raises `SchemaTooNew` for a database ahead of this release.
+    """Apply what is missing and return it.
 
+    Raises `SchemaTooNew` for a schema ahead of this release, `SchemaDiffers` for one of another edition.
     Safe to start twice at once: whoever comes second waits on an advisory lock and finds nothing to do.
     """
     async with database.transaction() as connection:
         await _begin(connection, database.schema)
-        found = await version(connection, database.schema) or 0
-        if found > newest():
-            raise SchemaTooNew(database.schema, found=found, known=newest())
+        found = _judged(await _applied(connection, database.schema) or {}, database.schema)
     missing = [step for step in migrations() if step.number > found]
     return [step for step in missing if await _apply(database, step)]
 
@@ -82,14 +75,38 @@ async def drop(database: Database) -> None:
         await connection.execute(f'drop schema if exists "{database.schema}" cascade', timeout=LONGEST)
 
 
+async def _applied(connection: Connection, schema: str) -> Mapping[int, str | None] | None:
+    """Return the checksum of each migration that *schema* has, or None where it was never migrated."""
+    async with own_errors(schema):
+        if await connection.fetchval("select to_regclass($1)", f'"{schema}".schema_versions') is None:
+            return None
+        # Schemas from before the first release may lack the column; read so, they have no checksum.
+        rows = await connection.fetch(
+            rendered("select version, to_jsonb(v) ->> 'checksum' from holdfast.schema_versions v", schema)
+        )
+    return dict(map(tuple, rows))
+
+
+def _judged(applied: Mapping[int, str | None], schema: str) -> int:
+    """Return the version of a schema that this release may have made; raises `SchemaMismatch` for another."""
+    found = max(applied, default=0)
+    if found > newest():
+        raise SchemaTooNew(schema, found=found, known=newest())
+    for step in migrations():
+        if step.number in applied and applied[step.number] != step.checksum:
+            raise SchemaDiffers(schema, step.number)
+    return found
+
+
 async def _apply(database: Database, step: Migration) -> bool:
     async with database.transaction() as connection:
         await _begin(connection, database.schema)
         insert = (
-            "insert into holdfast.schema_versions (version, title) values ($1, $2) "
+            "insert into holdfast.schema_versions (version, title, checksum) values ($1, $2, $3) "
             "on conflict do nothing returning 1"
         )
-        if not await connection.fetchval(rendered(insert, database.schema), step.number, step.title):
+        facts = (step.number, step.title, step.checksum)
+        if not await connection.fetchval(rendered(insert, database.schema), *facts):
             return False
         async with own_errors(database.schema):
             await connection.execute(rendered(step.text, database.schema), timeout=LONGEST)
@@ -111,7 +128,7 @@ async def _take_turn(connection: Connection, schema: str) -> None:
     await connection.execute(
         rendered(
             "create table if not exists holdfast.schema_versions "
-            "(version integer primary key, title text not null, "
+            "(version integer primary key, title text not null, checksum text not null, "
             "applied_at timestamptz not null default now())",
             schema,
         )
