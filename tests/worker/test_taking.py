@@ -3,11 +3,16 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 import holdfast
+from holdfast.client.operator import Operator
 from holdfast.testing import Probe, ThrowawayDatabase
 
 # So rare that a test which needs a poll would time out.
 NEVER = 60.0
+
+HELD = "select job_id from holdfast.live_jobs where worker_id is not null"
 
 
 async def test_a_freed_slot_claims_at_once(client: holdfast.Client, work: Any) -> None:
@@ -105,6 +110,32 @@ async def test_an_urgent_job_overtakes_the_backlog(client: holdfast.Client, work
     for handle in handles:
         await client.wait(handle.id, timeout=20)
     assert order == ["first", "urgent", "second", "third"]
+
+
+@pytest.mark.parametrize("change", ["pause", "limit"])
+async def test_what_waits_in_the_buffer_obeys_a_queue_that_is_paused_or_limited_now(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, eventually: Any, change: str
+) -> None:
+    """Jobs that were claimed ahead before the change go back unspent: they begin under the new rule."""
+    app, go = holdfast.App(), asyncio.Event()
+    go.set()
+
+    @app.job
+    async def step() -> None:
+        await go.wait()
+
+    process = await work(app, slots=2)
+    await client.enqueue_many([step.job() for _ in range(2000)])
+    await eventually(lambda: db.value("select count(*) > 5 from holdfast.live_jobs where state = 'claimed'"))
+    go.clear()
+    queues = Operator(db.database, "tester").queues
+    await (queues.pause("default") if change == "pause" else queues.limit("default", 1))
+    put_back = "select count(*) from holdfast.attempts where reason = 'its queue is paused or limited'"
+    await eventually(lambda: db.value(put_back))
+    begun = {fence.job_id for fence in process.worker.held.running}
+    assert len(begun) == 2
+    assert {job_id for (job_id,) in await db.fetch(HELD)} == begun
+    go.set()
 
 
 async def test_a_kind_of_another_application_is_left_alone(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Set
 
 from holdfast.model.job import ClaimedJob
 
@@ -48,20 +48,22 @@ class Buffer:
     def give_up(self, older_than: float = 0.0) -> list[ClaimedJob]:
         """Remove and return what has waited at least *older_than* seconds."""
         limit = time.monotonic() - older_than
-        stale = [entry for entry in self._heap if entry[-2] <= limit]
-        if stale:
-            self._heap = [entry for entry in self._heap if entry[-2] > limit]
-            heapq.heapify(self._heap)
-        return [entry[-1] for entry in stale]
+        return self._without(lambda entry: entry[-2] <= limit)
+
+    def give_up_of(self, queues: Set[str]) -> list[ClaimedJob]:
+        """Remove and return what came from one of *queues*."""
+        return self._without(lambda entry: entry[-1].queue in queues)
 
     def remove(self, job_id: int, attempt: int) -> bool:
         """Remove one job; False: it is not here."""
-        left = [entry for entry in self._heap if (entry[-1].id, entry[-1].attempt) != (job_id, attempt)]
-        found = len(left) < len(self._heap)
-        if found:
-            self._heap = left
+        return bool(self._without(lambda entry: (entry[-1].id, entry[-1].attempt) == (job_id, attempt)))
+
+    def _without(self, unwanted: Callable[[Entry], bool]) -> list[ClaimedJob]:
+        taken = [entry for entry in self._heap if unwanted(entry)]
+        if taken:
+            self._heap = [entry for entry in self._heap if not unwanted(entry)]
             heapq.heapify(self._heap)
-        return found
+        return [entry[-1] for entry in taken]
 
     def _wake(self, most: int) -> None:
         while most > 0 and self._waiters:

@@ -105,6 +105,8 @@ class Claimer(Service):
             return self._config.poll
         if self._doubtful or time.monotonic() - self._reconciled_at > RECONCILE_EVERY:
             await self.reconcile()
+        queues = tuple(self._order)
+        await self._limited_among(queues)
         self._measure_pace()
         self._give_back_stale()
         free = max(0, self._slots.count - self._slots.busy - len(self._buffer))
@@ -112,7 +114,6 @@ class Claimer(Service):
         if wanted <= 0:
             return STALE if len(self._buffer) else self._config.poll
         # Queues take turns at the front, so that a full one does not starve the others.
-        queues = tuple(self._order)
         self._order.append(self._order.pop(0))
         claimed = await self.claim(queues, free=free, wanted=wanted)
         if claimed:
@@ -180,6 +181,9 @@ class Claimer(Service):
             found = await self._database.run(queue_limits(queues))
             self._limited = tuple(queue.name for queue in found if queue.limited and not queue.paused)
             self._limited_at = time.monotonic()
+            # What was claimed ahead under the former rule has not begun: it waits its turn under the new one.
+            changed = {queue.name for queue in found if queue.limited or queue.paused}
+            self._put_back(self._buffer.give_up_of(changed), "its queue is paused or limited")
         return self._limited
 
     async def reconcile(self) -> None:
@@ -236,6 +240,8 @@ class Claimer(Service):
 
     def give_back(self, older_than: float, reason: str) -> None:
         """Give buffered jobs back unspent."""
-        stale = self._buffer.give_up(older_than)
-        if stale:
-            self._reporter.put_back([Fence(job.id, job.attempt) for job in stale], released(reason))
+        self._put_back(self._buffer.give_up(older_than), reason)
+
+    def _put_back(self, jobs: list[ClaimedJob], reason: str) -> None:
+        if jobs:
+            self._reporter.put_back([Fence(job.id, job.attempt) for job in jobs], released(reason))
