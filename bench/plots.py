@@ -8,7 +8,7 @@ from bench.catalogue import FLOOR, HOLDFAST, contestant
 from bench.cell import Case
 from bench.results import Results
 from bench.svg import FLOOR_INK, OURS, THEIRS, Bar, bar_chart
-from bench.table import rows, shown
+from bench.table import SCENARIOS, rows, shown
 
 COLOURS = {HOLDFAST.name: OURS, FLOOR.name: FLOOR_INK}
 
@@ -37,7 +37,8 @@ def drawing(results: Results, case: Case) -> str:
     ]
     direction = "less is better" if case.less_is_better else "more is better"
     rounds = f"median of {results.rounds} round{'s' if results.rounds > 1 else ''}"
-    return bar_chart(case.name[:1].upper() + case.name[1:], f"{case.unit}, {rounds}, {direction}", bars)
+    scenario = SCENARIOS[case.scenario].capitalize()
+    return bar_chart(f"{scenario}: {case.name}", f"{case.unit}, {rounds}, {direction}", bars)
 
 
 def file_name(case: Case) -> str:
