@@ -94,13 +94,13 @@ async def test_the_client_connects_when_it_is_first_used(db: ThrowawayDatabase) 
 async def test_the_session_is_set_up_behind_the_options_of_the_address(db: ThrowawayDatabase) -> None:
     """Session settings that the caller's address asks for stay beside ours."""
     joined = "&" if "?" in db.dsn else "?"
-    address = f"{db.dsn}{joined}options=-c%20idle_in_transaction_session_timeout%3D4321"
+    address = f"{db.dsn}{joined}options=-c%20lock_timeout%3D4321"
     with holdfast.SyncClient(address, schema=db.schema) as client:
         client.enqueue(add.job(1))
         with client._database.connection() as connection:
             shown = [
                 connection.execute(f"show {name}".encode()).fetchone()
-                for name in ("idle_in_transaction_session_timeout", "jit", "timezone", "application_name")
+                for name in ("lock_timeout", "jit", "timezone", "application_name")
             ]
     assert shown == [("4321ms",), ("off",), ("UTC",), ("holdfast client",)]
 

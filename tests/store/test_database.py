@@ -1,10 +1,14 @@
 """The pool under statements that are cut off."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from holdfast.errors import HoldfastError
+from holdfast.store import attempts
+from holdfast.store.database import Database
 from holdfast.store.sqlfile import rendered
 from tests.store.scene import Scene
 
@@ -55,3 +59,24 @@ async def test_a_transaction_cut_off_leaves_no_lock_behind(scene: Scene) -> None
     session = await scene.session()
     await session.execute(rendered(LOCK, scene.db.schema))
     assert await scene.db.value("select 1") == 1
+
+
+async def test_a_process_that_freezes_inside_a_transaction_lets_go_of_its_locks(scene: Scene) -> None:
+    """Claims of a limited queue go on although a worker stopped right after it got its turn."""
+    frozen = Database(replace(scene.db.config, idle_timeout=0.3))
+    await frozen.open()
+    lock = attempts.lock_limits("default")
+
+    async def freeze() -> None:
+        async with frozen.transaction() as connection:
+            await frozen.run(lock, connection)
+            async with scene.db.database.transaction() as other:
+                await scene.run(lock, other)
+            await frozen.run(lock, connection)
+
+    with pytest.raises(HoldfastError):
+        await freeze()
+    # The pool of the one that froze goes on as well.
+    async with frozen.transaction() as connection:
+        await frozen.run(lock, connection)
+    await frozen.close()

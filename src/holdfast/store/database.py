@@ -45,7 +45,8 @@ class DatabaseConfig:
     """Where the database is and how to talk to it.
 
     *pgbouncer* is for a pooler in transaction mode: nothing is prepared, no session setting is
-    made and nobody listens.  *command_timeout* is in seconds.
+    made and nobody listens.  *command_timeout* is in seconds, and so is *idle_timeout*: for so long a
+    transaction of ours may wait for this process, before PostgreSQL ends it.
     """
 
     dsn: str
@@ -54,6 +55,7 @@ class DatabaseConfig:
     pgbouncer: bool = False
     application_name: str = "holdfast"
     command_timeout: float = 60.0
+    idle_timeout: float = 10.0
     connect_timeout: float = 10.0
 
     def __post_init__(self) -> None:
@@ -78,6 +80,12 @@ class DatabaseConfig:
         return PINNED_PLANS | {
             "application_name": self.application_name,
             "default_transaction_isolation": "read committed",
+            # A process that is frozen, or whose loop stands still, must not keep others from a lock for long;
+            # nor one whose machine is gone, which the server learns from keepalives.
+            "idle_in_transaction_session_timeout": f"{self.idle_timeout * 1000:.0f}ms",
+            "tcp_keepalives_idle": "10",
+            "tcp_keepalives_interval": "5",
+            "tcp_keepalives_count": "3",
             "jit": "off",
             "timezone": "UTC",
         }
