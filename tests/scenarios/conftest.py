@@ -101,6 +101,16 @@ class Gate:
         """Let them through."""
         await self._connection.execute("select pg_advisory_unlock($1)", self.number)
 
+    async def is_waited_for(self) -> bool:
+        """Whether a handler has come as far as the gate."""
+        return bool(
+            await self._connection.fetchval(
+                "select exists (select from pg_locks where locktype = 'advisory' and not granted "
+                "and (classid::bigint << 32) | objid::bigint = $1)",
+                self.number,
+            )
+        )
+
 
 @pytest.fixture
 async def gate(db: ThrowawayDatabase) -> AsyncIterator[Gate]:

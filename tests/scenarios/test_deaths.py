@@ -61,7 +61,7 @@ async def test_a_frozen_worker_that_wakes_up_changes_nothing_and_stops_its_stale
     """SIGSTOP, rescue, SIGCONT: the old handler is interrupted, its worker begins anew under another id."""
     frozen = await start(queues=["calm"])
     handle = await client.enqueue(program.gate.job(gate.number))
-    await eventually(lambda: db.value("select count(*) from holdfast.effects where what = 'begun'"))
+    await eventually(gate.is_waited_for)
     frozen.send(signal.SIGSTOP)
     heir = await start(queues=["calm"])
     await heir.probe.wait_for("attempt.started")
