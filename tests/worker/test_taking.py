@@ -12,7 +12,7 @@ from holdfast.testing import Probe, ThrowawayDatabase
 # So rare that a test which needs a poll would time out.
 NEVER = 60.0
 
-HELD = "select job_id from holdfast.live_jobs where worker_id is not null"
+HELD = "select job_id from holdfast.live_jobs where worker_id is not null order by job_id"
 
 
 async def test_a_freed_slot_claims_at_once(client: holdfast.Client, work: Any) -> None:
@@ -132,9 +132,14 @@ async def test_what_waits_in_the_buffer_obeys_a_queue_that_is_paused_or_limited_
     await (queues.pause("default") if change == "pause" else queues.limit("default", 1))
     put_back = "select count(*) from holdfast.attempts where reason = 'its queue is paused or limited'"
     await eventually(lambda: db.value(put_back))
-    begun = {fence.job_id for fence in process.worker.held.running}
+    begun = sorted(fence.job_id for fence in process.worker.held.running)
     assert len(begun) == 2
-    assert {job_id for (job_id,) in await db.fetch(HELD)} == begun
+
+    async def only_these_are_held() -> bool:
+        # What has ended is held until its report is acknowledged.
+        return [job_id for (job_id,) in await db.fetch(HELD)] == begun
+
+    await eventually(only_these_are_held)
     go.set()
 
 
