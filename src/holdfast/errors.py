@@ -268,11 +268,12 @@ class SchemaMismatch(HoldfastError):
 
 
 class SchemaMissing(SchemaMismatch):
-    """The schema was never migrated."""
+    """The schema was never migrated; *missing* is what PostgreSQL did not find in it."""
 
-    def __init__(self, schema: str) -> None:
-        super().__init__(f"schema {schema!r} does not exist in this database: run `holdfast migrate`")
-        self.schema = schema
+    def __init__(self, schema: str, missing: str | None = None) -> None:
+        problem = "does not exist in this database" if missing is None else f"is not complete ({missing})"
+        super().__init__(f"schema {schema!r} {problem}: run `holdfast migrate`")
+        self.schema, self.missing = schema, missing
 
 
 class SchemaTooOld(SchemaMismatch):

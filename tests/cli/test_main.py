@@ -77,7 +77,7 @@ async def test_a_database_that_is_away_is_a_failure(holdfast_command: Any) -> No
     """Nobody did anything wrong, so the code is 1, and the sentence says what is the matter."""
     done = await holdfast_command("migrate", "--database-url", "postgresql://nobody:hunter2@127.0.0.1:1/x")
     assert done.code == 1
-    assert done.err.startswith("holdfast: PostgreSQL cannot be reached: ")
+    assert done.err.startswith("holdfast: PostgreSQL cannot be reached at postgresql://")
     assert done.err.count("\n") == 1
     assert "hunter2" not in done.err
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast import Client, SyncClient
-from holdfast.errors import SettingInvalid
-from holdfast.store.address import checked_address
+from holdfast.errors import DatabaseUnavailable, SettingInvalid
+from holdfast.store.address import checked_address, shown_address
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,29 @@ def test_what_is_no_address_is_refused_without_its_password(client: Any, address
     with pytest.raises(SettingInvalid, match="the address of the database is not usable") as caught:
         client(address)
     assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://", "postgresql://"),
+        ("postgresql://u:p%40ss@one:1,[::1]:2/name", "postgresql://u@one:1,[::1]:2/name"),
+        ("postgres://:secret@h", "postgres://h"),
+        ("postgresql:///name?host=/run/x&password=secret", "postgresql:///name?host=/run/x"),
+        ("postgresql://h/name?sslpassword=secret&user=u", "postgresql://h/name?user=u"),
+    ],
+)
+def test_an_address_is_shown_without_what_is_secret(address: str, shown: str) -> None:
+    """User, hosts and name remain; passwords go, wherever they stand."""
+    assert shown_address(address) == shown
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:1/name", "/name?host=/nowhere/at/all"])
+async def test_a_server_that_is_not_there_is_named_without_its_password(place: str) -> None:
+    """A missing socket or a closed port alone would not tell which of several settings is wrong."""
+    given = f"postgresql://u:secret@{place}"
+    with pytest.raises(DatabaseUnavailable) as caught:
+        async with Client(given):
+            raise AssertionError
+    assert f"cannot be reached at {shown_address(given)}: " in str(caught.value)
+    assert "secret" not in str(caught.value)

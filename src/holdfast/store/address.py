@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from holdfast.errors import SettingInvalid
 
 _SCHEMES = ("postgresql://", "postgres://")
+# What may be shown of the options of an address; others may hold secrets.
+_SHOWN = frozenset({"host", "port", "user", "dbname", "database"})
 _PORT = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
 
 
@@ -27,3 +29,13 @@ def checked_address(address: str) -> str:
         )
         raise SettingInvalid(msg, setting="database_url")
     return address
+
+
+def shown_address(address: str) -> str:
+    """Return *address* as it may be shown: without its password and without options that may hold one."""
+    parts = urlsplit(address)
+    user, _, hosts = parts.netloc.rpartition("@")
+    name = user.partition(":")[0]
+    place = f"{name}@{hosts}" if name else hosts
+    query = urlencode([(key, value) for key, value in parse_qsl(parts.query) if key in _SHOWN], safe="/:,")
+    return f"{parts.scheme}://{place}{parts.path}" + (f"?{query}" if query else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -12,7 +12,7 @@ import asyncpg
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store import failures
-from holdfast.store.address import checked_address
+from holdfast.store.address import checked_address, shown_address
 from holdfast.store.sqlfile import DEFAULT_SCHEMA, checked_schema, rendered
 from holdfast.store.statement import Statement
 
@@ -92,12 +92,12 @@ class DatabaseConfig:
 
 
 @asynccontextmanager
-async def own_errors(schema: str) -> AsyncIterator[None]:
-    """Raise Holdfast's errors for what a driver raises inside."""
+async def own_errors(schema: str, address: str | None = None) -> AsyncIterator[None]:
+    """Raise Holdfast's errors for what a driver raises inside; *address* is what it connects to."""
     try:
         yield
     except DRIVER_ERRORS as error:
-        meaning = failures.translated(error, schema)
+        meaning = failures.translated(error, schema, address)
         if meaning is None:
             raise
         raise meaning from error
@@ -128,7 +128,7 @@ class Database:
         async with self._opening:
             if self._pool is not None:
                 return
-            async with own_errors(self.schema):
+            async with self._connecting():
                 # No floor: the pool would complain in its own words for as long as the database is away.
                 pool = await asyncpg.create_pool(
                     **self.config.connect_options(),
@@ -153,8 +153,11 @@ class Database:
 
     async def connect(self) -> Connection:
         """Return a connection of its own, outside the pool."""
-        async with own_errors(self.schema):
+        async with self._connecting():
             return cast(Connection, await asyncpg.connect(**self.config.connect_options()))
+
+    def _connecting(self) -> AbstractAsyncContextManager[None]:
+        return own_errors(self.schema, shown_address(self.config.dsn))
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -162,7 +165,7 @@ class Database:
         if self._pool is None:
             msg = "there are no connections yet: use the client in `async with`, or call its open() first"
             raise DatabaseUnavailable(msg)
-        async with own_errors(self.schema):
+        async with self._connecting():
             lent = await self._pool.acquire()
         try:
             # The proxy that the pool lends has every method of a connection.

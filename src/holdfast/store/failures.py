@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from holdfast.errors import (
     DatabaseRefused,
     DatabaseUnavailable,
@@ -12,15 +14,17 @@ from holdfast.errors import (
 )
 
 DUPLICATE = "HF001"
-# Undefined function or table, missing schema: the schema was never migrated (or not far enough).
-MISSING = frozenset({"42883", "42P01", "3F000", "42703"})
+# A missing schema, table or function of ours: the schema was never migrated (or not far enough).  A missing
+# column, or what belongs to somebody else, such as a trigger's table, is none of it.
+NO_SCHEMA = "3F000"
+MISSING = frozenset({NO_SCHEMA, "42P01", "42883"})
 # Too many connections, shutdown, crash, start-up, and every connection exception (class 08).
 UNAVAILABLE = frozenset({"53300", "57P01", "57P02", "57P03", "57P05"})
 # A check constraint has a name; without one it is the bound of a partition: another was attached as we wrote.
 CHECK = "23514"
 # A feature, state or right that is missing, a transaction given up to another (deadlock, serialisation),
 # a limit, a lock or time-out set by the operator, a full or broken disk: nothing was changed.
-REFUSED = ("0A", "25", "28", "3D", "40", "42", "53", "54", "55", "57", "58", "XX")
+REFUSED = ("0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
 
 # What a server says at the door for good; libpq hands on its words but not its SQLSTATE.
 TURNED_AWAY = (
@@ -32,18 +36,21 @@ TURNED_AWAY = (
 )
 
 
-def translated(error: BaseException, schema: str) -> HoldfastError | None:
-    """Return the error that says what *error* means, or None where it means nothing to us."""
+def translated(error: BaseException, schema: str, address: str | None = None) -> HoldfastError | None:
+    """Return the error that says what *error* means, or None where it means nothing to us.
+
+    *address* is what somebody tried to connect to, without its password.
+    """
     sqlstate = getattr(error, "sqlstate", None)
     text = str(error).strip() or type(error).__name__
     if sqlstate is None:
-        return _without_sqlstate(error, text)
+        return _without_sqlstate(error, text, address)
     if sqlstate == DUPLICATE:
         return _duplicate(error)
     if sqlstate in UNAVAILABLE or sqlstate.startswith("08"):
         return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")
-    if sqlstate in MISSING:
-        return SchemaMissing(schema)
+    if sqlstate in MISSING and _names(text, schema):
+        return SchemaMissing(schema, None if sqlstate == NO_SCHEMA else text.splitlines()[0])
     if sqlstate == CHECK and _constraint(error) is None:
         return DatabaseRefused(f"a partition was attached meanwhile, try again: {text}")
     if sqlstate.startswith(("22", "23")):
@@ -58,9 +65,15 @@ def asks_for_another_transaction(error: BaseException) -> bool:
     return str(getattr(error, "sqlstate", None)).startswith("40")
 
 
-def _without_sqlstate(error: BaseException, text: str) -> HoldfastError | None:
+def _names(text: str, schema: str) -> bool:
+    """Read whether PostgreSQL speaks of *schema*, or of something in it, in whatever language."""
+    return re.search(rf"(?<!\w){re.escape(schema)}(?!\w)", text.splitlines()[0]) is not None
+
+
+def _without_sqlstate(error: BaseException, text: str, address: str | None) -> HoldfastError | None:
     if isinstance(error, (OSError, EOFError, TimeoutError)):
-        return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")
+        place = "" if address is None else f" at {address}"
+        return DatabaseUnavailable(f"PostgreSQL cannot be reached{place}: {text}")
     if type(error).__name__ == "OperationalError" and any(words in text for words in TURNED_AWAY):
         return DatabaseRefused(f"PostgreSQL refused the connection: {text}")
     # asyncpg reports a connection that died between two statements as an InterfaceError.

@@ -1,0 +1,52 @@
+"""What PostgreSQL says is told in words that are true."""
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast.errors import DatabaseRefused, SchemaMissing
+from holdfast.testing import ThrowawayDatabase
+
+REQUEST = holdfast.JobRequest("greet", "{}")
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+async def test_what_a_schema_lacks_is_named(
+    client: holdfast.Client, db: ThrowawayDatabase, colour: str
+) -> None:
+    """A schema that exists is not said to be missing: the error names the table that is."""
+    await db.fetch("alter table holdfast.live_jobs rename to elsewhere")
+    wanted = rf"schema '{db.schema}' is not complete \(.*live_jobs.*\): run `holdfast migrate`"
+    if colour == "async":
+        with pytest.raises(SchemaMissing, match=wanted):
+            await client.enqueue(REQUEST)
+    else:
+        with holdfast.SyncClient(db.dsn, schema=db.schema) as own:
+            with pytest.raises(SchemaMissing, match=wanted):
+                await asyncio.to_thread(own.enqueue, REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("statement", "state", "missing"),
+    [
+        ("perform * from shop_orders", "42P01", "shop_orders"),
+        ("perform shop_total(1)", "42883", "shop_total"),
+        ("perform nowhere.total()", "3F000", "nowhere"),
+        ("perform new.colour", "42703", "colour"),
+    ],
+)
+async def test_what_a_trigger_of_somebody_else_lacks_is_not_our_schema(
+    client: holdfast.Client, db: ThrowawayDatabase, statement: str, state: str, missing: str
+) -> None:
+    """A trigger that an operator put on a table of ours may break: no migration would help."""
+    await db.fetch(
+        "create function holdfast.broken() returns trigger language plpgsql as "
+        f"$$ begin {statement}; return new; end $$"
+    )
+    await db.fetch(
+        "create trigger broken before insert on holdfast.live_jobs "
+        "for each row execute function holdfast.broken()"
+    )
+    with pytest.raises(DatabaseRefused, match=rf"\({state}\): .*{missing}"):
+        await client.enqueue(REQUEST)
