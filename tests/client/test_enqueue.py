@@ -267,3 +267,20 @@ async def test_wait_for_a_job_that_ends_and_one_that_does_not(client: holdfast.C
         await client.wait(held.id + 1000)
     with pytest.raises(holdfast.OptionInvalid, match="timeout is -1"):
         await client.wait(held.id, timeout=-1)
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+async def test_many_of_one_request_says_what_is_wrong(
+    client: holdfast.Client, db: ThrowawayDatabase, colour: str
+) -> None:
+    """A request that stands alone is no list of requests, and the error says what to write."""
+    single: Any = greet.job("alone")
+    wanted = r"not one JobRequest: write \[request\], or call enqueue"
+    if colour == "async":
+        with pytest.raises(holdfast.InputInvalid, match=wanted):
+            await client.enqueue_many(single)
+    else:
+        with holdfast.SyncClient(db.dsn, schema=db.schema) as own:
+            with pytest.raises(holdfast.InputInvalid, match=wanted):
+                own.enqueue_many(single)
+    assert await names(db) == []

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 from holdfast.app.handler import JobRequest
 from holdfast.app.options import resolved, seconds_from
 from holdfast.client.answer import LOOKS, answer, check_key, check_refusal
-from holdfast.client.keywords import EnqueueOptions, chosen
+from holdfast.client.keywords import EnqueueOptions, chosen, several
 from holdfast.errors import JobNotFound, WaitTimeout
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobHandle, JobRecord, NewJob
@@ -82,7 +82,7 @@ class Client:
     ) -> list[JobHandle]:
         """Enqueue many jobs, all or none, under the same options; answers their handles in order."""
         same = chosen(options)
-        rows = [resolved(request, same) for request in requests]
+        rows = [resolved(request, same) for request in several(requests)]
         if not rows:
             return []
         if connection is None and len(rows) >= COPY_FROM and bulk.fits(rows):

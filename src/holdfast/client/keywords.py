@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
+from holdfast.app.handler import JobRequest
 from holdfast.app.options import NOTHING, Options
-from holdfast.errors import OptionInvalid
+from holdfast.errors import InputInvalid, OptionInvalid
 from holdfast.rules.backoff import Backoff
 
 
@@ -37,3 +38,12 @@ def chosen(options: EnqueueOptions) -> Options:
             known = ", ".join(EnqueueOptions.__annotations__)
             raise OptionInvalid(name, value, f"there is no such option; there are {known}")
     return Options(**options) if options else NOTHING
+
+
+def several(requests: Iterable[JobRequest]) -> Iterable[JobRequest]:
+    """Return *requests* if there may be several; raises `InputInvalid` for one that stands alone."""
+    if isinstance(requests, Iterable):
+        return requests
+    found = type(requests).__name__
+    msg = f"enqueue_many takes a list of requests, not one {found}: write [request], or call enqueue"
+    raise InputInvalid(msg)
