@@ -116,7 +116,7 @@ async def test_a_lost_worker_and_a_filled_default_partition_are_seen(
     )
     _, found = await examined()
     assert found["workers"][0][0] == "warn"
-    assert "1 workers were lost within the last hour" in found["workers"][0][1]
+    assert "1 worker was lost within the last hour" in found["workers"][0][1]
     assert found["partitions"][0][:2] == ("warn", "finished_completed_rest holds rows")
 
 

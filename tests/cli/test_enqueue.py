@@ -149,6 +149,9 @@ async def test_all_lines_or_none(holdfast_command: Any, db: ThrowawayDatabase) -
     assert "nothing is enqueued" in done.err
     assert done.out.startswith("0 jobs enqueued in ")
     assert await names(db) == []
+    one = await holdfast_command("enqueue", "-", "--atomic", stdin=lines(*greetings(1)))
+    assert one.out.startswith("1 job enqueued in ")
+    await db.fetch("delete from holdfast.jobs")
     assert (await holdfast_command("enqueue", "-", "--atomic", stdin=many)).code == 0
     assert len(await names(db)) == 5100
 

@@ -40,6 +40,8 @@ async def test_queues_are_listed_paused_and_limited(
     [
         (["queues", "pause", "mial"], 1, "queue 'mial' is unknown: see `holdfast queues list`"),
         (["queues", "limit", "mail", "many"], 2, "limit is 'many': give a whole number, or none"),
+        (["queues", "limit", "mail", "-1"], 2, "limit is '-1': give a whole number, or none"),
+        (["queues", "key-limit", "mail", "-1"], 2, "key limit is -1"),
         (["queues", "key-limit", "mail", "0"], 2, "key limit is 0"),
         (["queues", "retention", "mail", "soon"], 2, "retention is 'soon': give seconds"),
         (["workers", "drain", "4711"], 1, "worker 4711 is unknown"),

@@ -280,7 +280,7 @@ async def test_many_of_one_request_says_what_is_wrong(
         with pytest.raises(holdfast.InputInvalid, match=wanted):
             await client.enqueue_many(single)
     else:
-        with holdfast.SyncClient(db.dsn, schema=db.schema) as own:
-            with pytest.raises(holdfast.InputInvalid, match=wanted):
-                own.enqueue_many(single)
+        own = holdfast.SyncClient(db.dsn, schema=db.schema)
+        with own, pytest.raises(holdfast.InputInvalid, match=wanted):
+            own.enqueue_many(single)
     assert await names(db) == []

@@ -22,9 +22,9 @@ async def test_what_a_schema_lacks_is_named(
         with pytest.raises(SchemaMissing, match=wanted):
             await client.enqueue(REQUEST)
     else:
-        with holdfast.SyncClient(db.dsn, schema=db.schema) as own:
-            with pytest.raises(SchemaMissing, match=wanted):
-                await asyncio.to_thread(own.enqueue, REQUEST)
+        own = holdfast.SyncClient(db.dsn, schema=db.schema)
+        with own, pytest.raises(SchemaMissing, match=wanted):
+            await asyncio.to_thread(own.enqueue, REQUEST)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def span(length: timedelta) -> str:
     """Return a duration in its two largest units, such as 3h 5m."""
     left = abs(length).total_seconds()
     if left < 10:
-        return f"{left:.1f}s" if left >= 0.05 else "0s"
+        return f"{round(left, 1):g}s"
     left = round(left)
     parts: list[str] = []
     for size, unit in _UNITS:

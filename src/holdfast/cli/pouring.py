@@ -65,7 +65,8 @@ class Pouring:
         others = "".join(f", {done[status]:,} {status}" for status in ("kept", "replaced") if done[status])
         skipped = f", {len(self.bad):,} bad lines skipped" if self.bad else ""
         seconds = time.monotonic() - self._began
-        typer.echo(f"{done['new']:,} jobs enqueued{others}{skipped} in {seconds:.1f} s")
+        jobs = "job" if done["new"] == 1 else "jobs"
+        typer.echo(f"{done['new']:,} {jobs} enqueued{others}{skipped} in {seconds:.1f} s")
 
     async def _pour(self, funnel: _Funnel, descriptor: int, progress: Callable[[float], None]) -> None:
         reader = LineReader(descriptor, BATCH)

@@ -17,6 +17,9 @@ from holdfast.model.worker import QueueRecord
 
 app = group("See queues, pause and limit them, shorten their history.")
 
+# Else -1 would be taken for an option that does not exist.
+BELOW_ZERO = {"ignore_unknown_options": True}
+
 Name = Annotated[str, typer.Argument(help="The name of the queue.")]
 COLUMNS = (
     "queue",
@@ -90,7 +93,7 @@ def resume(
     _change(context, lambda operator: operator.queues.resume(name, reason), actor, as_json)
 
 
-@app.command()
+@app.command(context_settings=BELOW_ZERO)
 def limit(
     context: typer.Context,
     name: Name,
@@ -110,7 +113,7 @@ def limit(
     )
 
 
-@app.command("key-limit")
+@app.command("key-limit", context_settings=BELOW_ZERO)
 def key_limit(
     context: typer.Context,
     name: Name,

@@ -215,6 +215,10 @@ def of_lost_workers(lost: list[LostWorker]) -> Finding:
     names = ", ".join(f"{one.id} ({one.name}) {one.ago / 60:.0f} min ago" for one in lost[:5])
     return warn(
         "workers",
-        f"{len(lost)} workers were lost within the last hour: {names}",
+        f"{_counted(len(lost), 'worker was', 'workers were')} lost within the last hour: {names}",
         "look into their logs and the system's for crashes, kills for memory, and stalls",
     )
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
