@@ -80,6 +80,26 @@ def test_a_line_for_people_is_a_sentence(log: Any) -> None:
     assert "the lease of worker 7 could not be renewed: OSError: no route" in stream.getvalue()
 
 
+def test_an_outage_is_told_at_once_and_then_once_in_a_while(log: Any) -> None:
+    """A lease is tried every second: the log has the first failure and one each 30 s, with a count."""
+    stream = log(shape="json")
+    now = 0.0
+    logbook = Logbook(clock=lambda: now)
+    for second in range(61):
+        now = float(second)
+        logbook("lease.delayed", {"worker_id": 7, "error": OSError("no route")})
+    logbook("lease.renewed", {"worker_id": 7, "state": None})
+    logbook("lease.delayed", {"worker_id": 7, "error": OSError("gone again")})
+    told = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    plain = "the lease of worker 7 could not be renewed: OSError: "
+    assert told == [
+        f"{plain}no route",
+        f"{plain}no route (31 failures so far)",
+        f"{plain}no route (61 failures so far)",
+        f"{plain}gone again",
+    ]
+
+
 def test_lines_of_the_application_have_the_same_shape(log: Any) -> None:
     """Whoever uses the standard logging module gets JSON too, with the exception."""
     stream = log(shape="json")

@@ -8,11 +8,13 @@ line goes to the standard logging module with the event's name and its fields be
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.model.outcome import Fail, PutBack, Stop
+from holdfast.runtime.outage import Outage
 
 LOGGER = "holdfast.events"
 FIELDS = "holdfast_fields"
@@ -31,6 +33,9 @@ class Line:
 LINES: Mapping[str, Line] = {
     # The worker
     "worker.registered": Line(_INFO, "worker {worker_id} ({name}) is online"),
+    "queues.unused": Line(
+        _WARNING, "no kind of the application belongs to {queues}: is that the right queue?"
+    ),
     "worker.draining": Line(_INFO, "worker {worker_id} takes nothing new and finishes what it has"),
     "worker.stopping": Line(_DEBUG, "worker {worker_id} waits up to {grace:g} s for what it has"),
     "worker.left_behind": Line(
@@ -100,19 +105,35 @@ LINES: Mapping[str, Line] = {
 class Logbook:
     """A subscriber that writes every event to the standard logging module."""
 
-    def __init__(self, logger: logging.Logger | None = None) -> None:
+    def __init__(
+        self, logger: logging.Logger | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._logger = logger or logging.getLogger(LOGGER)
+        self._renewals = Outage(clock)
 
     def __call__(self, event: str, fields: dict[str, Any]) -> None:
         if event == "attempt.ended":
             self._attempt_ended(fields)
             return
+        if event == "lease.renewed":
+            self._renewals.ended()
+        if event == "lease.delayed":
+            # Tried again every second: an outage of an hour would be a log of its own.
+            failures = self._renewals.failed()
+            if failures is None:
+                return
+            so_far = f" ({failures} failures so far)" if failures > 1 else ""
+            self._write(event, fields | {"failures": failures}, so_far)
+            return
+        self._write(event, fields)
+
+    def _write(self, event: str, fields: dict[str, Any], ending: str = "") -> None:
         line = LINES.get(event)
         level = _INFO if line is None else line.level
         if self._logger.isEnabledFor(level):
             facts = plain(fields)
             sentence = event if line is None else line.sentence.format_map(facts)
-            self._logger.log(level, "%s", sentence, extra={FIELDS: (event, facts)})
+            self._logger.log(level, "%s", sentence + ending, extra={FIELDS: (event, facts)})
 
     def _attempt_ended(self, fields: dict[str, Any]) -> None:
         level, end = _ending(fields["decision"])

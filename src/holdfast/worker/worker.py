@@ -73,6 +73,8 @@ class Worker:
     async def start(self) -> None:
         """Register and begin to claim."""
         await self.open()
+        if unused := self.config_queues.difference(self._app.queues()):
+            self.events.emit("queues.unused", queues=", ".join(sorted(unused)))
         for service in (self.attention, self.slots, self.claimer):
             await service.start()
 
@@ -100,7 +102,7 @@ class Worker:
             # A worker that cannot say goodbye is declared lost when its lease runs out.
             with suppress(HoldfastError):
                 await self._database.run(workers.end_worker(self.worker_id))
-        self.events.emit("worker.stopped", worker_id=self.worker_id, finished=finished)
+            self.events.emit("worker.stopped", worker_id=self.worker_id, finished=finished)
         await self._lifespan.stop()
         return finished
 
@@ -197,7 +199,8 @@ class Worker:
         """Take nothing new and finish what there is; says so once."""
         if not self.claimer.draining:
             self.claimer.draining = True
-            self.events.emit("worker.draining", worker_id=self.worker_id)
+            if self.worker_id:
+                self.events.emit("worker.draining", worker_id=self.worker_id)
             self.on_drain()
 
     async def _drain(self, grace: float) -> bool:
