@@ -8,12 +8,14 @@ __version__ = "0.1.0"
 from holdfast.app.handler import Handler, JobRequest
 from holdfast.app.job import Job
 from holdfast.app.registry import App
+from holdfast.app.workflow import Workflow
 from holdfast.client.asynchronous import Client
 from holdfast.client.keywords import EnqueueOptions
 from holdfast.client.migration import migrate
 from holdfast.client.synchronous import SyncClient
 from holdfast.errors import (
     ArgumentsInvalid,
+    ChildFailed,
     ConnectionUnsupported,
     DatabaseRefused,
     DatabaseUnavailable,
@@ -24,23 +26,33 @@ from holdfast.errors import (
     JobFailed,
     JobNotFound,
     LeaseLost,
+    NonDeterministicRun,
     OptionInvalid,
     PayloadTooLarge,
     Poison,
+    RunEnded,
     SchemaMismatch,
+    SignalTimeout,
     StateConflict,
+    StepFailed,
+    StepNotFound,
+    StepsAtOnce,
     UnknownKind,
     WaitTimeout,
 )
 from holdfast.model.job import AttemptRecord, Enqueued, JobHandle, JobRecord, JobState, UniquePolicy
 from holdfast.model.outcome import Cancel, Retry, Snooze
+from holdfast.model.step import ActivityRecord, StepRecord
 from holdfast.rules.backoff import Constant, Custom, Exponential, Linear
+from holdfast.workflow.run import Run
 
 __all__ = [
+    "ActivityRecord",
     "App",
     "ArgumentsInvalid",
     "AttemptRecord",
     "Cancel",
+    "ChildFailed",
     "Client",
     "ConnectionUnsupported",
     "Constant",
@@ -64,16 +76,25 @@ __all__ = [
     "JobState",
     "LeaseLost",
     "Linear",
+    "NonDeterministicRun",
     "OptionInvalid",
     "PayloadTooLarge",
     "Poison",
     "Retry",
+    "Run",
+    "RunEnded",
     "SchemaMismatch",
+    "SignalTimeout",
     "Snooze",
     "StateConflict",
+    "StepFailed",
+    "StepNotFound",
+    "StepRecord",
+    "StepsAtOnce",
     "SyncClient",
     "UniquePolicy",
     "UnknownKind",
     "WaitTimeout",
+    "Workflow",
     "migrate",
 ]

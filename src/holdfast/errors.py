@@ -8,6 +8,7 @@ HoldfastError
 │   ├── PayloadTooLarge          arguments, result, log or checkpoint exceed their limit
 │   ├── BackoffInvalid           a retry policy makes no sense
 │   ├── ScheduleInvalid          a schedule's rule or time zone makes no sense
+│   ├── StepsAtOnce              two steps at once in one branch of a run
 │   ├── SettingInvalid           a setting is unknown or has a bad value
 │   └── AppNotFound              there is no application at that address
 ├── LineInvalid                  a line of a stream of jobs is no job
@@ -21,6 +22,12 @@ HoldfastError
 ├── JobFailed                    the awaited job ended as failed
 ├── JobCancelled                 the awaited job ended as cancelled
 ├── WaitTimeout                  the awaited job did not end in time
+├── StepFailed                   a step failed with an error that cannot be rebuilt by its type
+├── ChildFailed                  a child of a run failed or was cancelled
+├── SignalTimeout                the signal that a run waited for did not come in time
+├── NonDeterministicRun          a run's code asks for another step than was recorded
+├── RunEnded                     the run has ended or never was: it takes no signals
+├── StepNotFound                 the run has no finished step of that name
 ├── DrainEndless                 a drained test queue does not come to an end
 ├── ChildDied                    the process of a handler ended before its handler did
 ├── DependencyMissing            an optional package is not installed
@@ -98,6 +105,17 @@ class ScheduleInvalid(InputInvalid):
     def __init__(self, subject: str, problem: str, *, field: str | None = None) -> None:
         super().__init__(f"{subject}: {problem}")
         self.subject, self.problem, self.field = subject, problem, field
+
+
+class StepsAtOnce(InputInvalid):
+    """Two steps of a run were begun at once in one branch, where nobody can tell which is the first."""
+
+    def __init__(self, branch: str, name: str) -> None:
+        super().__init__(
+            f"{name!r} was begun while branch {branch!r} was busy: "
+            "start what is to run at once in `async with run.branches()`"
+        )
+        self.branch, self.name = branch, name
 
 
 class SettingInvalid(InputInvalid):
@@ -222,6 +240,61 @@ class WaitTimeout(HoldfastError):
     def __init__(self, job_id: int, seconds: float) -> None:
         super().__init__(f"job {job_id} has not ended within {seconds:g} s; it goes on")
         self.job_id, self.seconds = job_id, seconds
+
+
+class StepFailed(HoldfastError):
+    """A step failed with an error of type *kind*, which is not registered and so cannot be rebuilt."""
+
+    def __init__(self, step: str, kind: str, problem: str) -> None:
+        super().__init__(
+            f"step {step!r} failed: {kind}: {problem} (to catch it as itself, register it with `app.error`)"
+        )
+        self.step, self.kind, self.problem = step, kind, problem
+
+
+class ChildFailed(HoldfastError):
+    """A child of a run ended as failed or cancelled; *others* counts its siblings that did so too."""
+
+    def __init__(self, job_id: int, outcome: str, reason: str, *, others: int = 0) -> None:
+        more = f" (and {others} more of its siblings)" if others else ""
+        super().__init__(f"child {job_id} {outcome}: {reason}{more}")
+        self.job_id, self.outcome, self.reason, self.others = job_id, outcome, reason, others
+
+
+class SignalTimeout(HoldfastError, TimeoutError):
+    """The signal that a run waited for did not come in time."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"signal {name!r} did not come in time")
+        self.name = name
+
+
+class NonDeterministicRun(HoldfastError):
+    """The code of a run asks for another step than was recorded at that place; the run is kept."""
+
+    def __init__(self, run_id: int, *, branch: str, place: int, recorded: str, asked: str) -> None:
+        super().__init__(
+            f"run {run_id} recorded {recorded} at place {place} of branch {branch!r}, its code now asks for "
+            f"{asked}: mend the code (see run.patched), then resume the run"
+        )
+        self.run_id, self.branch, self.place = run_id, branch, place
+        self.recorded, self.asked = recorded, asked
+
+
+class RunEnded(HoldfastError):
+    """The run has ended or never was: it takes no signals."""
+
+    def __init__(self, run_id: int) -> None:
+        super().__init__(f"run {run_id} has ended or does not exist: it takes no signals")
+        self.run_id = run_id
+
+
+class StepNotFound(HoldfastError):
+    """The run has no finished step of that name in that branch."""
+
+    def __init__(self, run_id: int, step: str, branch: str) -> None:
+        super().__init__(f"run {run_id} has no finished step {step!r} in branch {branch!r}: see its history")
+        self.run_id, self.step, self.branch = run_id, step, branch
 
 
 class DrainEndless(HoldfastError):

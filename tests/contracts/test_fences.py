@@ -15,10 +15,14 @@ from typing import Any
 import pytest
 
 from holdfast.errors import LeaseLost
-from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop
-from holdfast.store import attempts, checkpoints, logs, workers
+from holdfast.model.job import NewJob
+from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspend
+from holdfast.model.step import StepKind, StepNote, StepState
+from holdfast.store import attempts, blobs, checkpoints, children, logs, runs, signals, steps, workers
 from holdfast.store.attempts import Ended, Fence, Final, Returned
+from holdfast.store.children import Place
 from holdfast.store.logs import LogLine
+from holdfast.store.runs import Suspended
 from holdfast.store.sqlfile import blocks, rendered
 from holdfast.store.statement import Statement
 from holdfast.worker.sessions import Sessions
@@ -56,6 +60,44 @@ def put_back(outcome: Outcome, delay: float, *, counts: bool) -> Write:
 def line(stale: Fence) -> LogLine:
     """A line that an attempt wrote."""
     return LogLine(stale, 0, datetime.now(UTC), "info", "still here")
+
+
+def note(state: StepState = StepState.COMPLETED) -> StepNote:
+    """A step of a run, with a line of its log."""
+    return StepNote(
+        branch="main",
+        place=0,
+        name="charge",
+        kind=StepKind.STEP,
+        state=state,
+        tries=1,
+        seconds=0.1,
+        result="1",
+        parameters="{}",
+    )
+
+
+def started(stale: Fence) -> Statement[Any]:
+    """The start of a child."""
+    place = Place("main", 1, "greet", "child", "{}")
+    return children.start_children(stale, place, [NewJob(kind="greet", args="{}")])
+
+
+def taken(stale: Fence) -> Statement[Any]:
+    """The end of a family without members, recorded at the place that `waits` made."""
+    return children.take_children(stale, "main", 7, family=999, count=0)
+
+
+async def waits(scene: Scene, run_id: int) -> None:
+    """Let a run wait for a family at place 7, and send it a signal."""
+    await scene.db.fetch(
+        "insert into holdfast.signals (run_id, name, sent_at) values ($1, 'go', holdfast.now())", run_id
+    )
+    await scene.db.fetch(
+        "insert into holdfast.steps (run_id, branch, place, name, kind, state, attempt) "
+        "values ($1, 'main', 7, 'greet', 'children', 'running', 1)",
+        run_id,
+    )
 
 
 async def loop_transaction(scene: Scene, stale: Fence) -> list[int]:
@@ -113,6 +155,13 @@ WRITES: list[tuple[str, str, Write]] = [
         stated(lambda stale: checkpoints.save_checkpoint(stale, 2, '{"n": 2}')),
     ),
     ("delete_checkpoint", "forget checkpoint", stated(checkpoints.delete_checkpoint)),
+    ("save_steps", "step", stated(lambda stale: steps.save_steps([(stale, note())]))),
+    ("take_signal", "take signal", stated(lambda stale: signals.take_signal(stale, "main", 2, "go"))),
+    ("start_children", "start child", stated(started)),
+    ("take_children", "take children", stated(taken)),
+    ("save_blob", "blob", stated(lambda stale: blobs.save_blob(stale, b"data"))),
+    ("suspend_runs", "sleep", stated(lambda stale: runs.suspend_runs([Suspended(stale, Suspend("a test"))]))),
+    ("continue_run", "continue as new", stated(lambda stale: runs.continue_run(stale, "{}", "seed"))),
 ]
 CHANGES_NOTHING = {"lock"}
 BEGINS = {"start"}
@@ -187,6 +236,7 @@ WITHOUT_FENCE = {
     "discard_jobs": "jobs that nobody holds",
     "retry_jobs": "jobs that nobody holds",
     "fail_unknown": "available jobs, which nobody holds",
+    "pause_runs": "parks what nobody holds; the rest it only asks to park",
 }
 
 
@@ -219,6 +269,7 @@ async def test_a_stale_attempt_changes_nothing(
         "values ($1, 1, 1, '{}', holdfast.now())",
         stale.job_id,
     )
+    await waits(scene, stale.job_id)
     before = await scene.dump()
     for block, what, write in WRITES:
         assert not await write(scene, stale), f"{what} ({block}) was accepted"
@@ -233,6 +284,7 @@ async def test_the_attempt_that_holds_the_lease_may_write(
     await scene.enqueue()
     (job,) = await scene.claim(await scene.worker(), limit=1, free=0 if what in BEGINS else 1)
     await scene.run(checkpoints.save_checkpoint(fence(job), 1, "{}"))
+    await waits(scene, job.id)
     before = await scene.dump()
     assert await write(scene, fence(job)), f"{what} ({block}) was refused"
     assert (await scene.dump() == before) is (what in CHANGES_NOTHING)

@@ -32,6 +32,10 @@ HOT = [
     ("workers", "rescue_jobs"),
     ("interventions", "cancel_jobs"),
     ("logs", "append_logs"),
+    ("steps", "load_steps"),
+    ("steps", "save_steps"),
+    ("signals", "take_signal"),
+    ("runs", "suspend_runs"),
 ]
 # Written by the holders of attempts: each looks its rows up by job id, never among all that is held.
 FENCED = (
@@ -42,8 +46,10 @@ FENCED = (
     "check_lease",
     "save_checkpoint",
     "append_logs",
+    "save_steps",
+    "suspend_runs",
 )
-LARGE = frozenset({"jobs", "live_jobs"})
+LARGE = frozenset({"jobs", "live_jobs", "steps", "signals"})
 # A partial index of what workers hold at this moment: it is no larger than the fleet.
 SMALL_INDEXES = frozenset({"live_jobs_held"})
 

@@ -43,11 +43,15 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A kind with checked arguments (JSON text) and its kind's policy: what `Client.enqueue` takes."""
+    """A kind with checked arguments (JSON text) and its kind's policy: what `Client.enqueue` takes.
+
+    *is_run* says that it is a workflow's.
+    """
 
     kind: str
     args: str
     policy: Policy = field(default=Policy())
+    is_run: bool = False
 
 
 class Handler(Generic[P, R]):
@@ -56,8 +60,12 @@ class Handler(Generic[P, R]):
     def __init__(self, function: Callable[P, R], kind: str, policy: Policy) -> None:
         functools.update_wrapper(self, function)
         self.function, self.kind, self.policy = function, kind, policy
-        self.signature = Signature(kind, function, Job)
+        self.signature = Signature(kind, function, Job, self._injected())
         self.executor = _executor(function, kind, policy.executor)
+
+    def _injected(self) -> str | None:
+        """Name the parameter that is given at the call whatever its type; None: by type alone."""
+        return None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 import msgspec
 
 from holdfast.app.handler import Executor, Handler, JobRequest, Policy
 from holdfast.app.job import Job
 from holdfast.app.options import seconds_from
+from holdfast.app.workflow import Workflow, versioned
 from holdfast.errors import InputInvalid, OptionInvalid, UnknownKind
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT
 from holdfast.model.schedule import DEFAULT_MAX_MISSED, MissedTicks, Overlap, Schedule
@@ -22,6 +23,7 @@ from holdfast.rules.ticks import check_schedule
 P = ParamSpec("P")
 R = TypeVar("R")
 Choice = TypeVar("Choice", bound=StrEnum)
+E = TypeVar("E", bound=type[Exception])
 
 Call = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Job, Call], Awaitable[Any]]
@@ -36,6 +38,7 @@ class App:
         self.middlewares: list[Middleware] = []
         self.schedules: dict[str, Schedule] = {}
         self.lifespans: list[Callable[[], AbstractAsyncContextManager[None]]] = []
+        self.errors: dict[str, type[Exception]] = {}
 
     @overload
     def job(self, function: Callable[P, R]) -> Handler[P, R]: ...
@@ -82,6 +85,74 @@ class App:
             return self.add(Handler(wrapped, kind or wrapped.__name__, policy))
 
         return register if function is None else register(function)
+
+    @overload
+    def workflow(self, function: Callable[Concatenate[Any, P], Awaitable[R]]) -> Workflow[P, R]: ...
+
+    @overload
+    def workflow(
+        self,
+        *,
+        kind: str | None = None,
+        version: str | None = None,
+        also: tuple[str, ...] = (),
+        queue: str = DEFAULT_QUEUE,
+        priority: int = DEFAULT_PRIORITY,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        timeout: timedelta | float = DEFAULT_TIMEOUT,
+        retry: Backoff = DEFAULT_BACKOFF,
+    ) -> Callable[[Callable[Concatenate[Any, P], Awaitable[R]]], Workflow[P, R]]: ...
+
+    def workflow(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        kind: str | None = None,
+        version: str | None = None,
+        also: tuple[str, ...] = (),
+        queue: str = DEFAULT_QUEUE,
+        priority: int = DEFAULT_PRIORITY,
+        max_attempts: int = DEFAULT_MAX_ATTEMPTS,
+        timeout: timedelta | float = DEFAULT_TIMEOUT,
+        retry: Backoff = DEFAULT_BACKOFF,
+    ) -> Any:
+        """Register an ``async def`` whose first parameter is a `Run`, and whose progress outlives its worker.
+
+        Only workers that know *version* claim its runs; *also* lists versions whose runs this code can go
+        on with (an empty text for runs without one).  *timeout* is for one attempt: from a claim to the next
+        wait.  *max_attempts* counts lost workers and databases; an error of its own ends a run at once.
+        """
+        policy = Policy(
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout=timedelta(seconds=seconds_from("timeout", timeout, least=0.001)),
+            retry=retry,
+        )
+
+        def register(wrapped: Callable[..., Any]) -> Workflow[Any, Any]:
+            name = kind or wrapped.__name__
+            older = tuple(versioned(name, one or None) for one in also)
+            return self._add_workflow(Workflow(wrapped, versioned(name, version), policy, older))
+
+        return register if function is None else register(function)
+
+    def _add_workflow(self, workflow: Workflow[P, R]) -> Workflow[P, R]:
+        self.add(workflow)
+        for older in workflow.also:
+            if older in self.handlers:
+                msg = f"kind {older!r} is registered already: take that version out of also="
+                raise InputInvalid(msg)
+            self.handlers[older] = workflow
+        return workflow
+
+    def error(self, wanted: E) -> E:
+        """Register an exception class, so that a run can catch it as itself when a step has raised it.
+
+        Its arguments and attributes are kept as JSON.  Built-in exceptions need no registration.
+        """
+        self.errors[f"{wanted.__module__}.{wanted.__qualname__}"] = wanted
+        return wanted
 
     def add(self, handler: Handler[P, R]) -> Handler[P, R]:
         """Register *handler*; a kind that is taken is refused."""

@@ -25,13 +25,17 @@ TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 class Signature:
     """What a handler takes: its parameters without the injected job.
 
-    *job_parameter* is the name under which the handler wants its `Job`, or None.
+    *job_parameter* is the name under which the handler wants its `Job`, or None: *injected*, or the one
+    of type *job_type*.
     """
 
-    def __init__(self, kind: str, function: Callable[..., Any], job_type: type) -> None:
+    def __init__(
+        self, kind: str, function: Callable[..., Any], job_type: type, injected: str | None = None
+    ) -> None:
         self.kind = kind
         hints = _hints(kind, function)
-        self.job_parameter = next((name for name, hint in hints.items() if hint is job_type), None)
+        by_type = next((name for name, hint in hints.items() if hint is job_type), None)
+        self.job_parameter = injected or by_type
         whole = inspect.signature(function)
         given = [one for one in whole.parameters.values() if one.name != self.job_parameter]
         self._bind = whole.replace(parameters=given)

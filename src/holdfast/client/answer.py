@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.errors import DuplicateJob, JobCancelled, JobFailed, JobNotFound
+from holdfast.errors import DuplicateJob, JobCancelled, JobFailed, JobNotFound, StateConflict
 from holdfast.model.job import JobState
 from holdfast.rules.intervention import ALLOWED, Intervention, refusal
 from holdfast.store.interventions import KeyHolder
@@ -43,3 +43,11 @@ def check_key(holder: KeyHolder | None) -> None:
     """Raise `DuplicateJob` where another job holds the unique key."""
     if holder is not None:
         raise DuplicateJob(holder.unique_key, holder.job_id)
+
+
+def check_run_refusal(run_id: int, action: str, end: JobEnd | None) -> NoReturn:
+    """Say why a run could not be paused or resumed: raises `JobNotFound` or `StateConflict`."""
+    if end is None:
+        raise JobNotFound(run_id)
+    remedy = "it has ended already" if end.state.is_final else "it is not paused"
+    raise StateConflict(run_id, action=action, state=end.state, remedy=remedy)

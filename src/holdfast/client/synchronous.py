@@ -11,14 +11,18 @@ from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.options import resolved, seconds_from
-from holdfast.client.answer import LOOKS, answer, check_key, check_refusal
+from holdfast.client.answer import LOOKS, answer, check_key, check_refusal, check_run_refusal
 from holdfast.client.keywords import EnqueueOptions, chosen, several
-from holdfast.errors import JobNotFound, WaitTimeout
+from holdfast.client.signals import signal_statement
+from holdfast.errors import JobNotFound, StepNotFound, WaitTimeout
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobHandle, JobRecord, NewJob
+from holdfast.model.step import MAIN, ActivityRecord, StepRecord
 from holdfast.rules.intervention import Intervention
-from holdfast.store import bulk, interventions, jobs, overview
+from holdfast.rules.seeds import first_seed
+from holdfast.store import bulk, interventions, jobs, overview, runs, steps
 from holdfast.store.foreign import run_foreign_sync
+from holdfast.store.runs import ForkPoint
 from holdfast.store.statement import Statement
 from holdfast.store.sync_database import DatabaseConfig, SyncDatabase
 
@@ -142,6 +146,54 @@ class SyncClient:
         statement = interventions.retry_jobs([job_id], Mandate(ACTOR, reason))
         verdicts = self._act(job_id, Intervention.RETRY, statement)
         check_key(verdicts[job_id])
+
+    def signal(self, run_id: int, name: str, payload: Any = None, *, key: str | None = None) -> int:
+        """Send a signal to a run, before or while it waits for it; answers the signal's id.
+
+        A second one with the same *key* is the first one.  Raises `RunEnded`, `PayloadTooLarge`.
+        """
+        return self._database.run(signal_statement(run_id, name, payload, key))
+
+    def pause(self, run_id: int, *, reason: str | None = None) -> None:
+        """Pause a run, and its children that follow it, at their next step.
+
+        Raises `StateConflict` where it has ended, and `JobNotFound`.
+        """
+        self._act_on_run(run_id, "paused", runs.pause_runs([run_id], Mandate(ACTOR, reason)))
+
+    def resume(self, run_id: int, *, reason: str | None = None) -> None:
+        """Let a paused run go on, or one whose code did not fit its record.
+
+        Raises `StateConflict` where it is not paused, and `JobNotFound`.
+        """
+        self._act_on_run(run_id, "resumed", runs.resume_runs([run_id], Mandate(ACTOR, reason)))
+
+    def fork(self, run_id: int, *, at: str, branch: str = MAIN, place: int | None = None) -> JobHandle:
+        """Enqueue a run that remembers what another one had recorded up to the end of its step *at*.
+
+        Of several steps of that name in *branch* it is the last one, or that at *place*.  Raises
+        `StepNotFound`, `JobNotFound`.
+        """
+        source = self.job(run_id)
+        seed = first_seed(run_id, source.created_at)
+        forked = self._database.run(runs.fork_run(run_id, seed, ForkPoint(branch, at, place), ACTOR))
+        if forked is None:
+            raise StepNotFound(run_id, at, branch)
+        return JobHandle(forked)
+
+    def history(self, run_id: int) -> list[StepRecord]:
+        """Return what a run has recorded, in the order in which it began."""
+        return self._database.run(steps.list_steps(run_id))
+
+    def activities(self, run_id: int, *, after: int = 0, limit: int = 1000) -> list[ActivityRecord]:
+        """Return lines of the log of a run's step calls, after line *after*."""
+        return self._database.run(steps.list_activities(run_id, after, limit))
+
+    def _act_on_run(self, run_id: int, action: str, statement: Statement[list[int]]) -> None:
+        if run_id in self._database.run(statement):
+            return
+        end = self._database.run(jobs.job_end(run_id))
+        check_run_refusal(run_id, action, end)
 
     def _act(
         self, job_id: int, action: Intervention, statement: Statement[dict[int, Verdict]]

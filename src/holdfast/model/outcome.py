@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from holdfast.model.step import StepNote
+
 
 class Outcome(StrEnum):
     """How one attempt ended."""
@@ -80,4 +82,22 @@ class PutBack:
     error: str | None = None
 
 
-Transition = Complete | Fail | Stop | PutBack
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Decision: the run sleeps until one of its *signals* comes, one of its *families* of children ends, or
+    *wake_in* seconds have passed.
+
+    *notes* are the places of its branches to be recorded with it.  *paused* keeps it asleep whatever
+    comes; *stopping* says that it knows of its cancel already.
+    """
+
+    reason: str
+    signals: tuple[str, ...] = ()
+    families: tuple[int, ...] = ()
+    wake_in: float | None = None
+    notes: tuple[StepNote, ...] = ()
+    paused: bool = False
+    stopping: bool = False
+
+
+Transition = Complete | Fail | Stop | PutBack | Suspend

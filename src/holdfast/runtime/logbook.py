@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.model.outcome import Fail, PutBack, Stop
+from holdfast.model.outcome import Fail, PutBack, Stop, Suspend
 from holdfast.runtime.outage import Outage
 
 LOGGER = "holdfast.events"
@@ -66,6 +66,9 @@ LINES: Mapping[str, Line] = {
     "report.failed": Line(
         _ERROR,
         "outcomes could not be recorded for a reason nobody foresaw, next try in {retry_in:.1f} s: {error}",
+    ),
+    "steps.delayed": Line(
+        _WARNING, "what {runs} runs did could not be recorded, next try in {retry_in:.1f} s: {error}"
     ),
     "jobs.claimed": Line(_DEBUG, "{count} jobs are claimed"),
     "cancel.delivered": Line(_INFO, "attempt {fence} is asked to stop: its job was cancelled"),
@@ -153,6 +156,8 @@ def _ending(decision: Any) -> tuple[int, str]:
             return _WARNING, f"is {outcome} in {delay:.1f} s ({reason})"
         case PutBack(outcome, _, _, reason):
             return _DEBUG, f"is {outcome} ({reason})"
+        case Suspend(reason):
+            return _DEBUG, f"is suspended ({reason})"
     return _DEBUG, "has ended"
 
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from holdfast.errors import DatabaseRefused, DatabaseUnavailable
-from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Transition
+from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspend, Transition
 from holdfast.model.worker import QueueRecord
 
 OTHER = "other"
@@ -40,6 +40,8 @@ def outcome_label(decision: Transition) -> str:
             return "poison" if reason.startswith("poison: ") else "failed"
         case PutBack(outcome):
             return _PUT_BACK.get(outcome, "released")
+        case Suspend():
+            return "suspended"
 
 
 class Metrics:

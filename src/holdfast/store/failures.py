@@ -10,10 +10,12 @@ from holdfast.errors import (
     DuplicateJob,
     HoldfastError,
     InputInvalid,
+    RunEnded,
     SchemaMissing,
 )
 
 DUPLICATE = "HF001"
+ENDED = "HF002"
 # A missing schema, table or function of ours: the schema was never migrated (or not far enough).  A missing
 # column, or what belongs to somebody else, such as a trigger's table, is none of it.
 NO_SCHEMA = "3F000"
@@ -47,6 +49,8 @@ def translated(error: BaseException, schema: str, address: str | None = None) ->
         return _without_sqlstate(error, text, address)
     if sqlstate == DUPLICATE:
         return _duplicate(error)
+    if sqlstate == ENDED:
+        return RunEnded(int(_detail(error) or 0))
     if sqlstate in UNAVAILABLE or sqlstate.startswith("08"):
         return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")
     if sqlstate in MISSING and _names(text, schema):
@@ -93,5 +97,10 @@ def _duplicate(error: BaseException) -> DuplicateJob:
     # psycopg keeps the fields in .diag, asyncpg on the error itself.
     diag = getattr(error, "diag", None)
     key = getattr(diag, "message_hint", None) or getattr(error, "hint", None) or "?"
-    holder = getattr(diag, "message_detail", None) or getattr(error, "detail", None)
+    holder = _detail(error)
     return DuplicateJob(key, int(holder) if holder else None)
+
+
+def _detail(error: BaseException) -> str | None:
+    # psycopg keeps the fields in .diag, asyncpg on the error itself.
+    return getattr(getattr(error, "diag", None), "message_detail", None) or getattr(error, "detail", None)

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.app.registry import App
 from holdfast.errors import DrainEndless, JobFailed
 from holdfast.model.job import DEFAULT_QUEUE
-from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Transition
+from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspend, Transition
 from holdfast.runtime.events import Events
 from holdfast.store import leader, workers
 from holdfast.store.heads import queue_heads
@@ -164,6 +164,8 @@ def _told(
             return Outcome.CANCELLED, None, reason, None, None
         case PutBack(outcome, delay, _, reason, error):
             return outcome, None, reason, error, delay
+        case Suspend(reason, wake_in=wake_in):
+            return Outcome.SUSPENDED, None, reason, None, wake_in
     if running.settled:
         # Its own transaction completed it; the result was given there.
         return Outcome.COMPLETED, running.job and running.job.result, None, None, None

@@ -14,9 +14,10 @@ from holdfast.app.handler import JobRequest
 from holdfast.app.options import NOTHING, Options, resolved
 from holdfast.app.registry import App
 from holdfast.client.keywords import EnqueueOptions
-from holdfast.errors import JobCancelled, JobFailed, JobNotFound
+from holdfast.errors import InputInvalid, JobCancelled, JobFailed, JobNotFound
 from holdfast.model.job import JobHandle, JobRecord, NewJob
 from holdfast.model.outcome import Fail, Outcome, Stop
+from holdfast.model.step import ActivityRecord, StepRecord
 from holdfast.rules.intervention import ALLOWED, Intervention, refusal
 from holdfast.testing.inline_job import InlineJob, InlinePlaces
 from holdfast.worker.perform import Performer
@@ -102,6 +103,30 @@ class InlineClient:
         """Run a job again that failed, was cancelled or rests; raises `StateConflict`, `JobNotFound`."""
         await self._run(self._allowed(job_id, Intervention.RETRY))
 
+    async def signal(self, run_id: int, name: str, payload: Any = None, *, key: str | None = None) -> int:  # noqa: ARG002 - as the real client
+        """Refuse: runs need a database."""
+        raise _no_runs(run_id)
+
+    async def pause(self, run_id: int, *, reason: str | None = None) -> None:  # noqa: ARG002 - as the real client
+        """Refuse: runs need a database."""
+        raise _no_runs(run_id)
+
+    async def resume(self, run_id: int, *, reason: str | None = None) -> None:  # noqa: ARG002 - as the real client
+        """Refuse: runs need a database."""
+        raise _no_runs(run_id)
+
+    async def fork(self, run_id: int, **_point: Any) -> JobHandle:
+        """Refuse: runs need a database."""
+        raise _no_runs(run_id)
+
+    async def history(self, run_id: int) -> list[StepRecord]:
+        """Refuse: runs need a database."""
+        raise _no_runs(run_id)
+
+    async def activities(self, run_id: int, **_page: Any) -> list[ActivityRecord]:
+        """Refuse: runs need a database."""
+        raise _no_runs(run_id)
+
     def _found(self, job_id: int) -> InlineJob:
         if not 1 <= job_id <= len(self.jobs):
             raise JobNotFound(job_id)
@@ -129,3 +154,7 @@ class InlineClient:
             raise running.error
         if self._raises and isinstance(decision, Fail):
             raise JobFailed(job.id, decision.reason)
+
+
+def _no_runs(run_id: int) -> InputInvalid:
+    return InputInvalid(f"job {run_id} ran inline, without a database: test runs with drain()")

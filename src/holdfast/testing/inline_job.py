@@ -15,6 +15,7 @@ from holdfast.errors import InputInvalid, StateConflict
 from holdfast.model.job import ClaimedJob, JobRecord, JobState, NewJob
 from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Transition
 from holdfast.worker.running import Running
+from holdfast.workflow.ledger import Ledger
 
 _STATES = {
     None: JobState.RUNNING,
@@ -141,6 +142,11 @@ class InlinePlaces:
         name = handler.signature.job_parameter
         own = {} if name is None or name in arguments else {name: running.job}
         return handler.function(**arguments, **own)
+
+    def ledger_for(self, running: Running) -> Ledger:
+        """Refuse: what a run remembers is in the database."""
+        msg = f"job {running.claimed.id} is a run, which needs a database: test it with drain()"
+        raise InputInvalid(msg)
 
 
 class InlinePort:

@@ -13,6 +13,7 @@ from holdfast.app.handler import JobRequest
 from holdfast.app.registry import App
 from holdfast.client.keywords import EnqueueOptions
 from holdfast.model.job import JobHandle, JobRecord
+from holdfast.model.step import ActivityRecord, StepRecord
 from holdfast.testing.inline import InlineClient
 from holdfast.testing.inline_job import InlineJob
 
@@ -75,6 +76,30 @@ class SyncInlineClient:
     def retry(self, job_id: int, *, reason: str | None = None) -> None:
         """Run a job again that failed, was cancelled or rests; raises `StateConflict`, `JobNotFound`."""
         _run(self._inline.retry(job_id, reason=reason))
+
+    def signal(self, run_id: int, name: str, payload: Any = None, *, key: str | None = None) -> int:
+        """Refuse: runs need a database."""
+        return _run(self._inline.signal(run_id, name, payload, key=key))
+
+    def pause(self, run_id: int, *, reason: str | None = None) -> None:
+        """Refuse: runs need a database."""
+        _run(self._inline.pause(run_id, reason=reason))
+
+    def resume(self, run_id: int, *, reason: str | None = None) -> None:
+        """Refuse: runs need a database."""
+        _run(self._inline.resume(run_id, reason=reason))
+
+    def fork(self, run_id: int, **point: Any) -> JobHandle:
+        """Refuse: runs need a database."""
+        return _run(self._inline.fork(run_id, **point))
+
+    def history(self, run_id: int) -> list[StepRecord]:
+        """Refuse: runs need a database."""
+        return _run(self._inline.history(run_id))
+
+    def activities(self, run_id: int, **page: Any) -> list[ActivityRecord]:
+        """Refuse: runs need a database."""
+        return _run(self._inline.activities(run_id, **page))
 
 
 def _run(call: Coroutine[Any, Any, T]) -> T:

@@ -31,9 +31,10 @@ from holdfast.errors import InputInvalid, LeaseLost, Poison
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Cancel, Retry, Snooze
 from holdfast.rules.outcome import storable
+from holdfast.rules.telling import one_line, told
 from holdfast.store.database import DatabaseConfig
 from holdfast.worker import wire
-from holdfast.worker.answers import checkpoint_text, one_line, result_text, told
+from holdfast.worker.answers import checkpoint_text, result_text
 from holdfast.worker.transaction import End, SyncTransaction
 
 PR_SET_PDEATHSIG = 1

@@ -12,9 +12,11 @@ from holdfast.app.handler import Executor, Handler
 from holdfast.app.job import Job
 from holdfast.store.database import Database
 from holdfast.worker.journal import Journal
+from holdfast.worker.ledger import RunLedger
 from holdfast.worker.port import AttemptPort
 from holdfast.worker.processes import ProcessPool
 from holdfast.worker.running import Cause, Running, TimedOut
+from holdfast.worker.scribe import Scribe
 from holdfast.worker.sessions import Sessions
 from holdfast.worker.threads import Result, Threads
 
@@ -26,8 +28,8 @@ class Executors:
     handler is refused, and its slot is taken until the handler returns.
     """
 
-    def __init__(self, database: Database, journal: Journal, slots: int) -> None:
-        self._database, self._journal = database, journal
+    def __init__(self, database: Database, journal: Journal, scribe: Scribe, slots: int) -> None:
+        self._database, self._journal, self.scribe = database, journal, scribe
         self._sessions = Sessions(database.config, slots)
         self._threads = Threads()
         self._processes = ProcessPool(database.config)
@@ -45,9 +47,21 @@ class Executors:
         """Run a sync handler to its end, its timeout or its interruption."""
         if handler.executor is Executor.PROCESS:
             return await self._processes.run(running, handler, self._port(running))
-        return await self._in_thread(running, functools.partial(handler.function, **arguments))
+        return await self.in_thread(running, functools.partial(handler.function, **arguments))
 
-    async def _in_thread(self, running: Running, call: Callable[[], Any]) -> Any:
+    def ledger_for(self, running: Running) -> RunLedger:
+        """Make what a run needs to go on."""
+        return RunLedger(
+            running,
+            self._port(running),
+            database=self._database,
+            scribe=self.scribe,
+            sessions=self._sessions,
+            places=self,
+        )
+
+    async def in_thread(self, running: Running, call: Callable[[], Any]) -> Any:
+        """Run a function in a thread, to its end, its timeout or its interruption."""
         context = contextvars.copy_context()
         called = self._threads.run(functools.partial(context.run, call))
         interrupted = asyncio.get_running_loop().create_future()

@@ -13,16 +13,21 @@ from holdfast.app.handler import Executor, Handler
 from holdfast.app.job import Job
 from holdfast.app.options import seconds_from
 from holdfast.app.registry import App
+from holdfast.app.workflow import Workflow
 from holdfast.errors import ArgumentsInvalid, BackoffInvalid, InputInvalid, LeaseLost, Poison
-from holdfast.model.outcome import Cancel, Complete, Retry, Snooze, Stop, Transition
+from holdfast.model.outcome import Cancel, Complete, Fail, Retry, Snooze, Stop, Suspend, Transition
 from holdfast.rules import outcome as decide
 from holdfast.rules.backoff import Backoff, backoff_from_json
 from holdfast.rules.outcome import Failure
+from holdfast.rules.telling import one_line, told
 from holdfast.store.attempts import Fence
-from holdfast.worker.answers import one_line, result_text, told
+from holdfast.worker.answers import result_text
 from holdfast.worker.begun import Begun
 from holdfast.worker.journal import current_attempt
 from holdfast.worker.running import Cause, Running, TimedOut
+from holdfast.workflow.execution import Execution
+from holdfast.workflow.failures import Failures
+from holdfast.workflow.ledger import Ledger
 
 
 class Places(Protocol):
@@ -34,12 +39,16 @@ class Places(Protocol):
     async def run(self, running: Running, handler: Handler[Any, Any], arguments: dict[str, Any]) -> Any:
         """Run a sync handler to its end, its timeout or its interruption."""
 
+    def ledger_for(self, running: Running) -> Ledger:
+        """Make what a run needs to go on."""
+
 
 class Performer:
     """Runs attempts of one application's kinds."""
 
     def __init__(self, app: App, executors: Places) -> None:
         self._app, self._executors = app, executors
+        self._failures = Failures(app.errors)
 
     async def perform(self, running: Running) -> Transition | None:
         """Run the attempt to its end; answers the decision, or None where nothing must be written.
@@ -67,6 +76,8 @@ class Performer:
         claimed = running.claimed
         handler = self._app.handlers[claimed.kind]
         arguments = _decoded(handler, claimed.args)
+        if isinstance(handler, Workflow):
+            return await self._go_on(running, handler, arguments)
         parameter = handler.signature.job_parameter
         job = None
         if parameter is not None or self._app.middlewares or handler.executor is not Executor.LOOP:
@@ -76,6 +87,16 @@ class Performer:
         if handler.executor is Executor.LOOP and not self._app.middlewares:
             return await self._at_once(running, handler.function(**arguments))
         return await self._surrounded(running, handler, arguments, job)
+
+    async def _go_on(self, running: Running, workflow: Workflow[Any, Any], arguments: dict[str, Any]) -> Any:
+        """Go on with a run; its middleware surrounds each attempt."""
+        execution = Execution(self._executors.ledger_for(running), workflow, arguments, self._failures)
+        call: Callable[[], Awaitable[Any]] = execution.perform
+        if self._app.middlewares:
+            job = self._executors.job_for(running, Executor.LOOP)
+            for middleware in reversed(self._app.middlewares):
+                call = _wrapped(middleware, job, call)
+        return await self._on_loop(running, call())
 
     async def _at_once(self, running: Running, call: Coroutine[Any, Any, Any]) -> Any:
         """Run a handler up to its first wait: many never wait, and need no clock and no way to be stopped."""
@@ -131,6 +152,8 @@ class Performer:
             return None
         try:
             match returned:
+                case Fail() | Stop() | Suspend():
+                    return returned
                 case Snooze(delay, reason):
                     return decide.snoozed(seconds_from("Snooze.delay", delay), reason)
                 case Cancel(reason):

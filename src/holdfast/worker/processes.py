@@ -18,9 +18,9 @@ import msgspec
 from holdfast.app.handler import Handler
 from holdfast.errors import ChildDied, HoldfastError, LeaseLost, Poison
 from holdfast.model.outcome import Cancel, Retry, Snooze
+from holdfast.rules.telling import RemoteError
 from holdfast.store.database import DatabaseConfig
 from holdfast.worker import wire
-from holdfast.worker.answers import RemoteError
 from holdfast.worker.port import AttemptPort
 from holdfast.worker.running import Running, TimedOut
 

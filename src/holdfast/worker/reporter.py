@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast.errors import HoldfastError, InputInvalid
-from holdfast.model.outcome import Fail, PutBack, Transition
+from holdfast.model.outcome import Fail, PutBack, Suspend, Transition
 from holdfast.rules.outcome import storable
 from holdfast.runtime.events import Events
-from holdfast.store import attempts
+from holdfast.store import attempts, runs
 from holdfast.store.attempts import Ended, Fence, Returned
 from holdfast.store.database import Database
+from holdfast.store.runs import Suspended
 from holdfast.store.statement import Statement
 from holdfast.worker.running import Held, Running
 
@@ -20,7 +21,7 @@ MOST_IN_FLIGHT = 2
 LARGEST_BATCH = 1000
 LONGEST_PAUSE = 5.0
 
-One = TypeVar("One", Ended, Returned)
+One = TypeVar("One", Ended, Returned, Suspended)
 
 
 class Reporter:
@@ -35,6 +36,7 @@ class Reporter:
         self._database, self._held, self._events = database, held, events
         self._ended: list[Ended] = []
         self._returned: list[Returned] = []
+        self._suspended: list[Suspended] = []
         self._flights: set[asyncio.Task[None]] = set()
         self.settled: Callable[[], None] = lambda: None
         self.before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None] | None = None
@@ -44,6 +46,8 @@ class Reporter:
         kind = running.claimed.kind
         if isinstance(decision, PutBack):
             self._returned.append(Returned(running.fence, decision, running.seconds, kind))
+        elif isinstance(decision, Suspend):
+            self._suspended.append(Suspended(running.fence, decision, running.seconds, kind))
         else:
             self._ended.append(Ended(running.fence, decision, running.seconds, kind))
         self._take_off()
@@ -56,7 +60,7 @@ class Reporter:
     @property
     def pending(self) -> int:
         """How many decisions are not acknowledged yet, without those in flight."""
-        return len(self._ended) + len(self._returned)
+        return len(self._ended) + len(self._returned) + len(self._suspended)
 
     async def flush(self) -> None:
         """Wait until everything reported so far is acknowledged."""
@@ -88,8 +92,9 @@ class Reporter:
     async def _fly(self) -> None:
         ended, self._ended = self._ended[:LARGEST_BATCH], self._ended[LARGEST_BATCH:]
         returned, self._returned = self._returned[:LARGEST_BATCH], self._returned[LARGEST_BATCH:]
+        suspended, self._suspended = self._suspended[:LARGEST_BATCH], self._suspended[LARGEST_BATCH:]
         if self.before_flush is not None:
-            fences = [one.fence for one in ended] + [one.fence for one in returned]
+            fences = [one.fence for batch in (ended, returned, suspended) for one in batch]
             written = self.before_flush(fences)
             if written is not None:
                 await written
@@ -98,9 +103,11 @@ class Reporter:
                 await self._write(attempts.finish_jobs, ended)
             if returned:
                 await self._write(attempts.put_back_jobs, returned)
+            if suspended:
+                await self._write(runs.suspend_runs, suspended)
         except BaseException:
             # A decision must not be lost to a surprise: written twice it is refused, written never it hangs.
-            self._ended[:0], self._returned[:0] = ended, returned
+            self._ended[:0], self._returned[:0], self._suspended[:0] = ended, returned, suspended
             raise
 
     async def _write(
@@ -141,7 +148,7 @@ class Reporter:
         failed = [Ended(batch[0].fence, Fail(error=text, reason=text), batch[0].seconds, batch[0].kind)]
         await self._write(attempts.finish_jobs, failed, is_last_word=True)
 
-    def _settle(self, batch: Sequence[Ended] | Sequence[Returned], accepted: set[int]) -> None:
+    def _settle(self, batch: Sequence[Ended | Returned | Suspended], accepted: set[int]) -> None:
         self._held.drop([one.fence for one in batch])
         stale = [one.fence for one in batch if one.fence.job_id not in accepted]
         if stale:

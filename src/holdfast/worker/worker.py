@@ -30,6 +30,7 @@ from holdfast.worker.lifespan import Lifespan
 from holdfast.worker.perform import Performer
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Cause, Held
+from holdfast.worker.scribe import Scribe
 from holdfast.worker.slots import Slots
 
 
@@ -47,7 +48,8 @@ class Worker:
         self.reporter = Reporter(database, self.held, events)
         self.journal = Journal(database, self.held, events)
         self.reporter.before_flush = self.journal.settle
-        self._executors = Executors(database, self.journal, config.slots)
+        self.scribe = Scribe(database, self.held, events)
+        self._executors = Executors(database, self.journal, self.scribe, config.slots)
         performer = Performer(app, self._executors)
         self.slots = Slots(config.slots, self._buffer, performer, self.reporter, self.held, events)
         self.claimer = Claimer(
@@ -94,6 +96,7 @@ class Worker:
         await self._hand_back()
         for service in (self.attention, self.slots, self.journal):
             await service.stop()
+        await self.scribe.stop()
         await self.reporter.stop()
         await self._executors.stop()
         self.lease.stop()

@@ -133,7 +133,8 @@ returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer,
 
 -- name: finish_jobs
 -- Ends attempts and their jobs: completed, failed or cancelled.  $7 is how many seconds each handler ran.
--- Locks live_jobs rows in the order given, which is id order, as everybody who waits for several rows does.
+-- Locks live_jobs rows in the order given, which is id order, as everybody who waits for several rows does; then, by a
+-- trigger, those of the parents of children that end, in id order as well.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
 with ended as (
     select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::text[], $5::jsonb[], $6::text[],
@@ -142,19 +143,21 @@ with ended as (
 ), gone as (
     delete from holdfast.live_jobs l using ended e
     where l.job_id = any (array[e.job_id]) and l.attempt = any (array[e.attempt]) and l.state in ('claimed', 'running')
-    returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at,
+    returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at, l.parent_id, l.family_id,
               e.outcome, e.reason, e.result, e.error, e.seconds, e.failed
 )
 insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
-                                    started_at, finished_at, result, error)
+                                    started_at, finished_at, result, error, parent_id, family_id)
 select g.job_id, g.queue, g.kind, g.outcome, g.reason, g.attempt, g.failures + g.failed, g.worker_id, g.claimed_at,
-       greatest(g.claimed_at, holdfast.now() - make_interval(secs => g.seconds)), holdfast.now(), g.result, g.error
+       greatest(g.claimed_at, holdfast.now() - make_interval(secs => g.seconds)), holdfast.now(), g.result, g.error,
+       g.parent_id, g.family_id
 from gone g
+order by g.parent_id
 returning job_id;
 
 -- name: put_back_jobs
 -- Ends attempts whose jobs go on: retried, snoozed, released.  $4 is the delay in seconds, $5 how many failures to add.
--- A job whose cancel was requested ends as cancelled instead.  Locks live_jobs rows in id order.
+-- A job whose cancel was requested ends as cancelled instead, but for a run with steps to make up for.  Locks live_jobs rows in id order.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
 with ended as (
     select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::double precision[], $5::integer[], $6::text[],
@@ -162,7 +165,9 @@ with ended as (
         as e (job_id, attempt, outcome, delay, failed, reason, error)
 ), held as materialized (
     select l.job_id, l.queue, l.kind, l.attempt, l.failures + e.failed as failures, l.worker_id, l.claimed_at,
-           l.started_at, l.cancel_requested_at is not null as cancelled, e.outcome, e.delay, e.reason, e.error
+           l.started_at, l.parent_id, l.family_id, e.outcome, e.delay, e.reason, e.error,
+           l.cancel_requested_at is not null
+           and not exists (select from holdfast.steps s where s.run_id = any (array[l.job_id])) as cancelled
     from holdfast.live_jobs l join ended e on l.job_id = any (array[e.job_id]) and l.attempt = any (array[e.attempt])
     where l.state in ('claimed', 'running')
     order by e.job_id
@@ -171,10 +176,10 @@ with ended as (
     delete from holdfast.live_jobs l using held h where l.job_id = any (array[h.job_id]) and h.cancelled
 ), finished as (
     insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
-                                        started_at, finished_at, error)
+                                        started_at, finished_at, error, parent_id, family_id)
     select h.job_id, h.queue, h.kind, 'cancelled', 'cancel requested; last attempt: ' || h.reason, h.attempt, h.failures, h.worker_id,
-           h.claimed_at, h.started_at, holdfast.now(), h.error
-    from held h where h.cancelled
+           h.claimed_at, h.started_at, holdfast.now(), h.error, h.parent_id, h.family_id
+    from held h where h.cancelled order by h.parent_id
 ), moved as (
     update holdfast.live_jobs l
     set state = case when h.delay > 0 then 'scheduled' else 'available' end,

@@ -35,7 +35,7 @@ where f.state = 'available' and f.oldest < holdfast.now() - make_interval(secs =
 -- kind by now.  Zero rows: somebody does, or none has waited that long.
 -- Only for the leader of term $1.  Locks live_jobs rows in id order, skipping those that others hold.
 with target as materialized (
-    select l.job_id, l.queue, l.kind, l.attempt, l.failures from holdfast.live_jobs l
+    select l.job_id, l.queue, l.kind, l.attempt, l.failures, l.parent_id, l.family_id from holdfast.live_jobs l
     where l.queue = $2::text and l.kind = $3::text and l.state = 'available'
       and l.run_at < holdfast.now() - make_interval(secs => $4::double precision)
       and (select holdfast.is_unknown($2::text, $3::text, make_interval(secs => $4::double precision)))
@@ -46,10 +46,12 @@ with target as materialized (
 ), gone as (
     delete from holdfast.live_jobs l where l.job_id = any (array(select t.job_id from target t))
 )
-insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at)
+insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at, parent_id,
+                                    family_id)
 select t.job_id, t.queue, t.kind, 'failed',
        format('unknown kind: no worker of queue %s has had a handler for %s for %s; deploy one, then retry the job',
               t.queue, t.kind, make_interval(secs => $4::double precision)),
-       t.attempt, t.failures, holdfast.now()
+       t.attempt, t.failures, holdfast.now(), t.parent_id, t.family_id
 from target t
+order by t.parent_id
 returning job_id;

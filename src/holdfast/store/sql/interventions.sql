@@ -1,17 +1,45 @@
 -- What operators do to jobs.  Each act is written to audit_log by the statement that does it.
 
 -- name: cancel_jobs
--- Cancels jobs by id.  A job that nobody holds ends at once; one that is held is asked to stop and its worker told.
+-- Cancels jobs by id, and the children of runs that follow their parent, as far down as they go.  A job that nobody
+-- holds ends at once; one that is held is asked to stop and its worker told; a run that has begun becomes available,
+-- so that it makes up for what it did.
 -- Locks live_jobs rows in id order.  A job without a row in the answer has ended or never was.
-with target as materialized (
-    select l.* from holdfast.live_jobs l where l.job_id = any ($1::bigint[]) order by l.job_id for update
+with recursive tree as (
+    select l.job_id from holdfast.live_jobs l where l.job_id = any ($1::bigint[])
+    union
+    select c.job_id from tree t
+    cross join lateral (
+        select l.job_id from holdfast.live_jobs l
+        where l.parent_id = t.job_id and 'cancel' = (
+            select s.detail ->> 'policy' from holdfast.steps s
+            where s.run_id = t.job_id and s.child_id = l.family_id limit 1
+        )
+        offset 0
+    ) c
+), target as materialized (
+    select l.*, l.worker_id is null and exists (
+               select from holdfast.steps s where s.run_id = any (array[l.job_id])
+           ) as begun
+    from holdfast.live_jobs l where l.job_id = any (array(select t.job_id from tree t)) order by l.job_id for update
 ), gone as (
-    delete from holdfast.live_jobs l using target t where l.job_id = any (array[t.job_id]) and t.worker_id is null
+    delete from holdfast.live_jobs l using target t
+    where l.job_id = any (array[t.job_id]) and t.worker_id is null and not t.begun
 ), ended as (
-    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at)
+    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at, parent_id,
+                                        family_id)
     select t.job_id, t.queue, t.kind, 'cancelled', coalesce($3::text, 'cancelled by ' || $2::text), t.attempt, t.failures,
-           holdfast.now()
-    from target t where t.worker_id is null
+           holdfast.now(), t.parent_id, t.family_id
+    from target t where t.worker_id is null and not t.begun order by t.parent_id
+), awake as (
+    delete from holdfast.suspensions s using target t where s.run_id = t.job_id and t.worker_id is null
+), roused as (
+    update holdfast.live_jobs l
+    set state = 'available', run_at = holdfast.now(),
+        cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
+    from target t where l.job_id = any (array[t.job_id]) and t.begun
+), woken as (
+    select holdfast.wake(array_agg(distinct t.queue)) from target t where t.begun having count(*) > 0
 ), asked as (
     update holdfast.live_jobs l set cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
     from target t where l.job_id = any (array[t.job_id]) and t.worker_id is not null
@@ -22,11 +50,14 @@ with target as materialized (
     insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
     select holdfast.now(), $2::text, 'job.cancel', 'job ' || t.job_id, $3::text, jsonb_build_object(
         'before', jsonb_build_object('state', t.state, 'attempt', t.attempt, 'failures', t.failures, 'worker_id', t.worker_id),
-        'after', jsonb_build_object('state', case when t.worker_id is null then 'cancelled' else t.state end,
-                                    'cancel_requested', t.worker_id is not null))
+        'after', jsonb_build_object('state', case when t.worker_id is not null then t.state when t.begun then 'available'
+                                                  else 'cancelled' end,
+                                    'cancel_requested', t.worker_id is not null or t.begun))
     from target t order by t.job_id
 )
-select t.job_id, t.worker_id is null from target t, (select count(*) from told) n order by t.job_id;
+select t.job_id, t.worker_id is null and not t.begun
+from target t, (select count(*) from told) n, (select count(*) from woken) w
+order by t.job_id;
 
 -- name: discard_jobs
 -- Ends jobs by id as failed that nobody holds.
@@ -38,10 +69,11 @@ with target as materialized (
 ), gone as (
     delete from holdfast.live_jobs l using target t where l.job_id = any (array[t.job_id])
 ), ended as (
-    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at)
+    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at, parent_id,
+                                        family_id)
     select t.job_id, t.queue, t.kind, 'failed', 'discarded by ' || $2::text || coalesce(': ' || $3::text, ''), t.attempt,
-           t.failures, holdfast.now()
-    from target t
+           t.failures, holdfast.now(), t.parent_id, t.family_id
+    from target t order by t.parent_id
 ), audited as (
     insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
     select holdfast.now(), $2::text, 'job.discard', 'job ' || t.job_id, $3::text, jsonb_build_object(
@@ -55,10 +87,12 @@ select t.job_id from target t order by t.job_id;
 -- Takes up failed and cancelled jobs again, with all their attempts to spend, and makes scheduled ones available now.
 -- How a job had ended becomes a row of its attempts.  Answers each job, with its unique key and the live job that holds
 -- that key where it stays as it is for that (0: it has just ended), else with nulls.  Locks finished_jobs, then live_jobs rows, in id order.
--- A job without a row in the answer is in another state or never was.
+-- A run goes on from its failed step: a failure that nothing followed in its branch is forgotten.  One that has made up
+-- for its steps stays as it is.  A job without a row in the answer is in another state or never was.
 with ended as materialized (
     select f.* from holdfast.finished_jobs f
     where f.job_id = any ($1::bigint[]) and f.outcome in ('failed', 'cancelled')
+      and not exists (select from holdfast.steps s where s.run_id = f.job_id and s.branch = 'compensation')
     order by f.job_id for update
 ), due_later as materialized (
     select l.job_id, l.queue, l.attempt, l.failures, l.run_at from holdfast.live_jobs l
@@ -76,6 +110,13 @@ with ended as materialized (
 ), gone as (
     delete from holdfast.finished_jobs f using lived v
     where f.job_id = any (array[v.job_id]) and f.outcome in ('failed', 'cancelled')
+), forgotten as (
+    delete from holdfast.steps s using lived v
+    where s.run_id = v.job_id and s.state in ('failed', 'retrying') and not exists (
+        select from holdfast.steps n where n.run_id = s.run_id and n.branch = s.branch and n.place > s.place
+    )
+), awake as (
+    delete from holdfast.suspensions s using lived v where s.run_id = v.job_id
 ), noted as (
     insert into holdfast.attempts (job_id, attempt, outcome, reason, error, worker_id, claimed_at, started_at, ended_at)
     select e.job_id, e.attempt, e.outcome, e.reason, e.error, e.worker_id, e.claimed_at, e.started_at, e.finished_at

@@ -19,22 +19,36 @@ where d.holder = $1::text and d.term = $2::bigint
 returning d.term, pg_notify('holdfast', 'leader');
 
 -- name: stage_jobs
--- Makes due jobs available, at most $2 at a time, and wakes whoever sleeps on their queues.
--- Only for the leader of term $1.  Answers how many were moved, and the seconds until the next job falls due, null
--- where nothing else is scheduled.  Locks live_jobs rows, skipping those that others hold.
-with due as (
+-- Makes due jobs available, and suspended runs whose time has come, at most $2 at a time, and wakes whoever sleeps on
+-- their queues.  Only for the leader of term $1.  Answers how many were moved, and the seconds until the next one falls
+-- due, null where nothing else is scheduled.  Locks live_jobs rows, skipping those that others hold.
+with due as materialized (
     select l.job_id from holdfast.live_jobs l
     where l.state = 'scheduled' and l.run_at <= holdfast.now()
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by l.run_at, l.job_id
     limit $2::integer
     for update skip locked
+), over as materialized (
+    select l.job_id from holdfast.live_jobs l
+    where l.state = 'waiting' and l.run_at <= holdfast.now()
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    order by l.run_at, l.job_id
+    limit $2::integer - (select count(*) from due)
+    for update skip locked
+), awake as (
+    delete from holdfast.suspensions s where s.run_id = any (array(select o.job_id from over o))
 ), moved as (
-    update holdfast.live_jobs l set state = 'available' where l.job_id = any (array(select job_id from due))
+    update holdfast.live_jobs l set state = 'available'
+    where l.job_id = any (array(select d.job_id from due d union all select o.job_id from over o))
     returning l.queue
 ), following as (
-    select l.run_at from holdfast.live_jobs l
-    where l.state = 'scheduled' and l.run_at > holdfast.now() order by l.run_at limit 1
+    select least(
+        (select l.run_at from holdfast.live_jobs l
+         where l.state = 'scheduled' and l.run_at > holdfast.now() order by l.run_at limit 1),
+        (select l.run_at from holdfast.live_jobs l
+         where l.state = 'waiting' and l.run_at > holdfast.now() and l.run_at < 'infinity' order by l.run_at limit 1)
+    ) as run_at
 )
 select m.n, (select extract(epoch from f.run_at - holdfast.now()) from following f)::double precision,
        case when m.n > 0 then holdfast.wake(m.queues) end

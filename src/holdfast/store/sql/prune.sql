@@ -40,6 +40,16 @@ with old as materialized (
     delete from holdfast.checkpoints c where c.job_id = any (array(select d.job_id from dead d))
 ), written as (
     delete from holdfast.job_logs g where g.job_id = any (array(select d.job_id from dead d))
+), remembered as (
+    delete from holdfast.steps s where s.run_id = any (array(select d.job_id from dead d))
+), sent as (
+    delete from holdfast.signals g where g.run_id = any (array(select d.job_id from dead d))
+), slept as (
+    delete from holdfast.suspensions s where s.run_id = any (array(select d.job_id from dead d))
+), done as (
+    delete from holdfast.activities a where a.run_id = any (array(select d.job_id from dead d))
+), kept as (
+    delete from holdfast.blobs b where b.run_id = any (array(select d.job_id from dead d))
 )
 select count(*), max(o.job_id) from old o;
 

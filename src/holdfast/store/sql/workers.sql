@@ -71,12 +71,14 @@ returning w.id;
 
 -- name: rescue_jobs
 -- Takes up to $2 jobs from workers that are lost or gone.  A job whose handler had begun counts a failure and fails
--- for good at max_attempts; one that was only buffered is released unspent; one whose cancel was requested is cancelled.
+-- for good at max_attempts; one that was only buffered is released unspent; one whose cancel was requested is cancelled,
+-- unless it is a run with steps to make up for.
 -- Only for the leader of term $1.  Locks live_jobs rows, skipping those that others hold.
 with orphan as materialized (
-    select l.job_id, l.queue, l.kind, l.attempt, l.worker_id, l.claimed_at, l.started_at,
+    select l.job_id, l.queue, l.kind, l.attempt, l.worker_id, l.claimed_at, l.started_at, l.parent_id, l.family_id,
            l.failures + case when l.state = 'running' then 1 else 0 end as failures,
-           case when l.cancel_requested_at is not null then 'cancelled'
+           case when l.cancel_requested_at is not null
+                      and not exists (select from holdfast.steps s where s.run_id = any (array[l.job_id])) then 'cancelled'
                 when l.state = 'claimed' then 'released'
                 when l.failures + 1 >= j.max_attempts then 'failed'
                 else 'lost' end as fate,
@@ -97,10 +99,11 @@ with orphan as materialized (
     delete from holdfast.live_jobs l using orphan o where l.job_id = any (array[o.job_id]) and o.fate in ('cancelled', 'failed')
 ), finished as (
     insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
-                                        started_at, finished_at, error)
+                                        started_at, finished_at, error, parent_id, family_id)
     select o.job_id, o.queue, o.kind, o.fate, o.reason, o.attempt, o.failures, o.worker_id, o.claimed_at,
-           o.started_at, holdfast.now(), case when o.fate = 'failed' then 'attempts exhausted: ' || o.reason end
-    from orphan o where o.fate in ('cancelled', 'failed')
+           o.started_at, holdfast.now(), case when o.fate = 'failed' then 'attempts exhausted: ' || o.reason end,
+           o.parent_id, o.family_id
+    from orphan o where o.fate in ('cancelled', 'failed') order by o.parent_id
 ), moved as (
     update holdfast.live_jobs l
     set state = 'available', run_at = holdfast.now(), failures = o.failures, worker_id = null, claimed_at = null,

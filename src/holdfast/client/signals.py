@@ -1,0 +1,24 @@
+"""A signal as a caller gives it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.app.options import checked_text
+from holdfast.app.signature import json_text
+from holdfast.errors import InputInvalid, PayloadTooLarge
+from holdfast.store import signals
+from holdfast.store.statement import Statement
+
+MAX_PAYLOAD_BYTES = 1024 * 1024
+
+
+def signal_statement(run_id: int, name: str, payload: Any, key: str | None) -> Statement[int]:
+    """Return what sends a signal; raises `OptionInvalid`, `InputInvalid`, `PayloadTooLarge`."""
+    checked_text("name", name, most=200)
+    if key is not None:
+        checked_text("key", key)
+    text = json_text(payload, lambda problem: InputInvalid(f"the payload of signal {name!r}: {problem}"))
+    if (size := len(text.encode())) > MAX_PAYLOAD_BYTES:
+        raise PayloadTooLarge(f"the payload of signal {name!r}", size=size, limit=MAX_PAYLOAD_BYTES)
+    return signals.send_signal(run_id, name, text, key)

@@ -1,0 +1,33 @@
+"""Errors as text."""
+
+from __future__ import annotations
+
+import traceback
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error in one line: its type and its text."""
+    if isinstance(error, RemoteError):
+        return error.line
+    text = " ".join(text_of(error).split())
+    return f"{type(error).__name__}: {text[:500]}" if text else type(error).__name__
+
+
+def told(error: BaseException) -> str:
+    """Return all that is known of an error: its traceback."""
+    if isinstance(error, RemoteError):
+        return error.trace
+    return "".join(traceback.format_exception(error)).strip()
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error, also of one whose class fails at that."""
+    return str(traceback.TracebackException(type(error), error, None))
+
+
+class RemoteError(Exception):
+    """What a handler raised in a child process: told in one line and with its traceback, as it was there."""
+
+    def __init__(self, line: str, trace: str) -> None:
+        super().__init__(line)
+        self.line, self.trace = line, trace

@@ -1,0 +1,59 @@
+"""Statements about the children of runs: start them, take their results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.model.job import NewJob
+from holdfast.store.attempts import Fence
+from holdfast.store.jobs import array_literal
+from holdfast.store.signals import Taken
+from holdfast.store.sqlfile import blocks
+from holdfast.store.statement import Row, Statement, first_value
+
+_SQL = blocks("children")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a run a family of children belongs; *detail* is JSON text."""
+
+    branch: str
+    place: int
+    name: str
+    kind: str
+    detail: str
+
+
+def start_children(fence: Fence, place: Place, jobs: Sequence[NewJob]) -> Statement[int | None]:
+    """Enqueue the children of a place, with its row; answers their family, None: the lease was lost."""
+    parameters = (
+        *(fence.job_id, fence.attempt, place.branch, place.place, place.name, place.kind, place.detail),
+        [job.kind for job in jobs],
+        [job.queue for job in jobs],
+        [job.args for job in jobs],
+        [job.priority for job in jobs],
+        [job.max_attempts for job in jobs],
+        [job.timeout for job in jobs],
+        [job.run_at and job.run_at.isoformat() for job in jobs],
+        [job.delay for job in jobs],
+        [job.retry for job in jobs],
+        [job.concurrency_key for job in jobs],
+        [array_literal(job.tags) for job in jobs],
+        [job.meta for job in jobs],
+        [job.trace for job in jobs],
+    )
+    return Statement("start_children", _SQL["start_children"], parameters, first_value)
+
+
+def take_children(
+    fence: Fence, branch: str, place: int, *, family: int, count: int
+) -> Statement[Taken | None]:
+    """Record how the *count* children of a family ended, once all have; None: the lease was lost."""
+    parameters = (fence.job_id, fence.attempt, branch, place, family, count)
+    return Statement("take_children", _SQL["take_children"], parameters, _taken)
+
+
+def _taken(rows: Sequence[Row]) -> Taken | None:
+    return Taken(rows[0][0]) if rows else None

@@ -1,0 +1,361 @@
+-- Durable runs.  A run is a job; what is here is what it remembers (steps), what it is sent (signals), what it
+-- waits for (suspensions), what it did (activities) and what is too large for a step (blobs).
+
+-- A child's parent, and the family in which it was enqueued: the id of the first child of the same step.
+alter table holdfast.live_jobs add column parent_id bigint, add column family_id bigint;
+alter table holdfast.finished_jobs add column parent_id bigint, add column family_id bigint;
+create index live_jobs_family on holdfast.live_jobs (family_id, job_id) where family_id is not null;
+create index live_jobs_parent on holdfast.live_jobs (parent_id) where parent_id is not null;
+create index live_jobs_waiting on holdfast.live_jobs (run_at, job_id) where state = 'waiting';
+create index finished_jobs_family on holdfast.finished_jobs (family_id, job_id) where family_id is not null;
+
+-- What a run remembers, one row for each place in each of its branches; the progress of its steps as well.  Results
+-- and errors are json and not jsonb: a replay must meet the very text, keys in their order, that the first time gave.
+create table holdfast.steps (
+    run_id      bigint not null,
+    branch      text not null,
+    place       integer not null,
+    name        text not null,
+    kind        text not null,
+    state       text not null check (state in ('running', 'retrying', 'completed', 'failed')),
+    attempt     integer not null,
+    tries       integer not null default 0,
+    started_at  timestamptz,
+    finished_at timestamptz,
+    wake_at     timestamptz,
+    child_id    bigint,
+    result      json,
+    error       json,
+    detail      jsonb,
+    primary key (run_id, branch, place)
+) with (fillfactor = 90);
+
+-- Messages to runs: first in, first out for each run and name, consumed once, by the place that waited for it.
+create table holdfast.signals (
+    id          bigint generated always as identity primary key,
+    run_id      bigint not null,
+    name        text not null check (length(name) between 1 and 200),
+    payload     json,
+    key         text,
+    sent_at     timestamptz not null,
+    consumed_at timestamptz,
+    branch      text,
+    place       integer
+);
+create index signals_run on holdfast.signals (run_id);
+create index signals_unread on holdfast.signals (run_id, name, id) where consumed_at is null;
+create unique index signals_key on holdfast.signals (run_id, name, key) where key is not null;
+
+-- What a suspended run waits for: any of these.  Gone once it wakes.  paused holds it back whatever comes; on a run
+-- that is not suspended it asks for a pause.  stopping says that the run knows of its cancel and makes up for things.
+create table holdfast.suspensions (
+    run_id   bigint primary key,
+    signals  text[] not null default '{}',
+    families bigint[] not null default '{}',
+    wake_at  timestamptz,
+    paused   boolean not null default false,
+    stopping boolean not null default false,
+    reason   text not null,
+    since    timestamptz not null
+);
+
+-- Every call of a step, as it went.  Append-only.
+create table holdfast.activities (
+    id         bigint generated always as identity primary key,
+    run_id     bigint not null,
+    attempt    integer not null,
+    branch     text not null,
+    place      integer not null,
+    step       text not null,
+    try        integer not null,
+    parameters json,
+    result     json,
+    error      json,
+    started_at timestamptz not null,
+    seconds    double precision not null
+);
+create index activities_run on holdfast.activities (run_id, id);
+
+create table holdfast.blobs (
+    id         bigint generated always as identity primary key,
+    run_id     bigint not null,
+    data       bytea not null,
+    created_at timestamptz not null
+);
+alter table holdfast.blobs alter column data set storage external;
+create index blobs_run on holdfast.blobs (run_id);
+
+-- ---------------------------------------------------------------------------------------------
+-- Waiting and waking.  Whoever wakes a run, and the run that falls asleep, first lock its row in live_jobs and
+-- look afterwards, in a statement of its own: whoever comes second sees what the first one did.
+
+-- Whether what a suspended run waits for has come.  One that waits for nothing goes on.  A family is looked at from
+-- its youngest child, for the oldest end first and leave dead rows behind.
+create function holdfast.may_go_on(asked holdfast.suspensions) returns boolean
+language sql stable
+as $$
+    select not asked.paused and (
+        coalesce(asked.wake_at <= holdfast.now(), asked.signals = '{}' and asked.families = '{}')
+        or exists (
+            select from holdfast.signals g
+            where g.run_id = asked.run_id and g.name = any (asked.signals) and g.consumed_at is null
+        )
+        or exists (
+            select from unnest(asked.families) as f (id)
+            where (select l.job_id from holdfast.live_jobs l where l.family_id = f.id
+                   order by l.family_id desc, l.job_id desc limit 1) is null
+        )
+    )
+$$;
+
+-- Makes those of these runs available that may go on, and those whose cancel they do not know of yet; answers them.
+create function holdfast.revive_runs(run_ids bigint[]) returns bigint[]
+language plpgsql
+as $$
+declare
+    revived bigint[];
+    ready text[];
+begin
+    perform from holdfast.live_jobs l where l.job_id = any (run_ids) order by l.job_id for update;
+    with moved as (
+        update holdfast.live_jobs l set state = 'available', run_at = holdfast.now()
+        from holdfast.suspensions s
+        where l.job_id = any (run_ids) and l.state = 'waiting' and s.run_id = l.job_id
+          and ((l.cancel_requested_at is not null and not s.stopping) or holdfast.may_go_on(s))
+        returning l.job_id, l.queue
+    ), gone as (
+        delete from holdfast.suspensions s using moved m where s.run_id = m.job_id
+    )
+    select array_agg(m.job_id), array_agg(distinct m.queue) into revived, ready from moved m;
+    if revived is not null then
+        perform holdfast.wake(ready);
+    end if;
+    return coalesce(revived, '{}');
+end
+$$;
+
+-- Puts held runs to sleep; the caller has locked them, in id order.  Each wait is an object: signals, families,
+-- wake_in (seconds), paused, stopping, reason, and notes, the places to be recorded with it: branch, place, name, kind,
+-- state, wake_in, result (the text of its JSON).
+create function holdfast.suspend_held(run_ids bigint[], waits jsonb[]) returns void
+language plpgsql
+as $$
+declare
+    due timestamptz;
+begin
+    insert into holdfast.steps as s (run_id, branch, place, name, kind, state, attempt, started_at, finished_at, wake_at,
+                                     result)
+    select l.job_id, n.branch, n.place, n.name, n.kind, n.state, l.attempt, holdfast.now(),
+           case when n.state = 'completed' then holdfast.now() end,
+           holdfast.now() + make_interval(secs => n.wake_in), n.result::json
+    from unnest(run_ids, waits) as w (run_id, wait)
+    join holdfast.live_jobs l on l.job_id = w.run_id
+    cross join lateral jsonb_to_recordset(w.wait -> 'notes')
+        as n (branch text, place integer, name text, kind text, state text, wake_in double precision, result text)
+    on conflict (run_id, branch, place) do update
+    set state = excluded.state, attempt = excluded.attempt, finished_at = excluded.finished_at, result = excluded.result
+    where s.state = 'running' and excluded.state = 'completed';
+    insert into holdfast.attempts (job_id, attempt, outcome, reason, worker_id, claimed_at, started_at, ended_at)
+    select l.job_id, l.attempt, 'suspended', w.wait ->> 'reason', l.worker_id, l.claimed_at, l.started_at, holdfast.now()
+    from unnest(run_ids, waits) as w (run_id, wait) join holdfast.live_jobs l on l.job_id = w.run_id;
+    insert into holdfast.suspensions as s (run_id, signals, families, wake_at, paused, stopping, reason, since)
+    select w.run_id, array(select jsonb_array_elements_text(w.wait -> 'signals')),
+           array(select jsonb_array_elements_text(w.wait -> 'families')::bigint),
+           holdfast.now() + make_interval(secs => (w.wait ->> 'wake_in')::double precision),
+           (w.wait ->> 'paused')::boolean, (w.wait ->> 'stopping')::boolean, w.wait ->> 'reason', holdfast.now()
+    from unnest(run_ids, waits) as w (run_id, wait)
+    on conflict (run_id) do update
+    set signals = excluded.signals, families = excluded.families, wake_at = excluded.wake_at,
+        paused = s.paused or excluded.paused, stopping = excluded.stopping, since = excluded.since,
+        reason = case when s.paused then s.reason else excluded.reason end;
+    update holdfast.live_jobs l
+    set state = 'waiting', run_at = case when s.paused then 'infinity' else coalesce(s.wake_at, 'infinity') end,
+        worker_id = null, claimed_at = null, started_at = null, progress = null, progress_note = null
+    from holdfast.suspensions s where l.job_id = any (run_ids) and s.run_id = l.job_id;
+    perform holdfast.revive_runs(run_ids);
+    select min(l.run_at) into due from holdfast.live_jobs l where l.job_id = any (run_ids) and l.state = 'waiting';
+    if due is not null then
+        perform holdfast.wake_stager(due);
+    end if;
+end
+$$;
+
+-- Sends a signal to a run that has not ended; it counts once the transaction commits.  Answers its id, or that of the
+-- one that was sent with the same key before.  Raises HF002 where the run has ended or never was.
+--   select holdfast.send_signal(42, 'approved', '{"by": "ada"}', key => 'mail 7');
+create function holdfast.send_signal(
+    run_id bigint, name text, payload json default null, key text default null
+) returns bigint
+language plpgsql
+as $$
+#variable_conflict use_variable
+declare
+    sent bigint;
+begin
+    if not exists (select from holdfast.live_jobs l where l.job_id = run_id) then
+        raise exception 'run % has ended or does not exist: it takes no signals', run_id
+            using errcode = 'HF002', detail = run_id::text;
+    end if;
+    insert into holdfast.signals as g (run_id, name, payload, key, sent_at)
+    values (run_id, name, payload, key, holdfast.now())
+    on conflict do nothing returning g.id into sent;
+    if sent is null then
+        select g.id into sent from holdfast.signals g where g.run_id = run_id and g.name = name and g.key = key;
+    end if;
+    return sent;
+end
+$$;
+
+create function holdfast.signal_sent() returns trigger
+language plpgsql
+as $$
+begin
+    perform holdfast.revive_runs(array[new.run_id]);
+    return null;
+end
+$$;
+
+-- At the commit, so that a caller's long transaction holds no run up.
+create constraint trigger signal_sent after insert on holdfast.signals
+deferrable initially deferred
+for each row execute function holdfast.signal_sent();
+
+-- The last child of a family to end wakes its parent.  Children that end at once queue at their parent's row, so
+-- that one of them sees all the others gone.  Whoever ends several jobs inserts them in order of parent.
+create function holdfast.child_ended() returns trigger
+language plpgsql
+as $$
+begin
+    perform from holdfast.live_jobs l where l.job_id = new.parent_id for update;
+    if found and (
+        select l.job_id from holdfast.live_jobs l where l.family_id = new.family_id
+        order by l.family_id desc, l.job_id desc limit 1
+    ) is null then
+        perform holdfast.revive_runs(array[new.parent_id]);
+    end if;
+    return null;
+end
+$$;
+
+create trigger child_ended after insert on holdfast.finished_jobs
+for each row when (new.family_id is not null) execute function holdfast.child_ended();
+
+-- ---------------------------------------------------------------------------------------------
+-- Children
+
+-- Enqueues the children of a step, one array per column, with the step's row, and answers their family.  The caller has
+-- locked the parent.  Asked again for the same place, it answers what it did before.
+create function holdfast.start_children(
+    parent_id bigint, parent_attempt integer, branch text, place integer, name text, step_kind text, detail jsonb,
+    kinds text[], queues text[], args jsonb[], priorities smallint[], max_attempts integer[],
+    timeouts double precision[], run_ats timestamptz[], delays double precision[], retries jsonb[],
+    concurrency_keys text[], tags text[], metas jsonb[], traces text[]
+) returns bigint
+language plpgsql
+as $$
+#variable_conflict use_variable
+declare
+    moment timestamptz := holdfast.now();
+    ids bigint[];
+    due timestamptz;
+begin
+    select array[s.child_id] into ids from holdfast.steps s
+    where s.run_id = parent_id and s.branch = branch and s.place = place;
+    if found then
+        return ids[1];
+    end if;
+    -- A place belongs to a transaction that has a number already: see next_place().
+    perform pg_current_xact_id();
+    ids := array(select nextval('holdfast.jobs_id_seq') from generate_series(1, cardinality(kinds)));
+    insert into holdfast.steps (run_id, branch, place, name, kind, state, attempt, started_at, child_id, detail)
+    values (parent_id, branch, place, name, step_kind, 'running', parent_attempt, moment, ids[1], detail);
+    if array_remove(concurrency_keys, null) <> '{}' then
+        perform holdfast.mark_keyed(queues, concurrency_keys);
+    end if;
+    with asked as materialized (
+        select u.*, coalesce(u.run_at, moment + make_interval(secs => u.delay), moment) as due_at
+        from unnest(ids, kinds, queues, args, priorities, max_attempts, timeouts, run_ats, delays, retries,
+                    concurrency_keys, tags, metas, traces)
+            as u (id, kind, queue, arg, priority, max_attempt, timeout, run_at, delay, retry, concurrency_key, tag,
+                  meta, trace)
+    ), stored as (
+        insert into holdfast.jobs (id, kind, queue, args, priority, max_attempts, timeout, retry, concurrency_key,
+                                   tags, meta, parent_id, trace, created_at)
+        select a.id, a.kind, a.queue, a.arg, a.priority, a.max_attempt, a.timeout, a.retry, a.concurrency_key,
+               a.tag::text[], a.meta, parent_id, a.trace, moment
+        from asked a
+    )
+    insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, run_at, concurrency_key, parent_id,
+                                    family_id)
+    select a.id, a.id, a.queue, a.kind, a.priority, case when a.due_at > moment then 'scheduled' else 'available' end,
+           a.due_at, a.concurrency_key, parent_id, ids[1]
+    from asked a;
+    select min(l.run_at) into due from holdfast.live_jobs l where l.family_id = ids[1] and l.state = 'scheduled';
+    if due is not null then
+        perform holdfast.wake_stager(due);
+    end if;
+    perform holdfast.wake(queues);
+    return ids[1];
+end
+$$;
+
+-- ---------------------------------------------------------------------------------------------
+-- What operators do to runs
+
+-- Lets paused runs go on that the caller has locked; one that a worker holds only forgets that it was to pause.
+create function holdfast.resume_held(run_ids bigint[]) returns void
+language plpgsql
+as $$
+declare
+    due timestamptz;
+begin
+    update holdfast.suspensions s set paused = false where s.run_id = any (run_ids);
+    delete from holdfast.suspensions s using holdfast.live_jobs l
+    where s.run_id = any (run_ids) and l.job_id = s.run_id and l.worker_id is not null;
+    update holdfast.live_jobs l set run_at = coalesce(s.wake_at, 'infinity')
+    from holdfast.suspensions s where l.job_id = any (run_ids) and s.run_id = l.job_id and l.state = 'waiting';
+    perform holdfast.revive_runs(run_ids);
+    select min(l.run_at) into due from holdfast.live_jobs l where l.job_id = any (run_ids) and l.state = 'waiting';
+    if due is not null then
+        perform holdfast.wake_stager(due);
+    end if;
+end
+$$;
+
+-- Enqueues a run that remembers what another one had recorded up to the end of a step; answers its id.  Its random
+-- values grow from the same seed.  Every branch is taken as it stood at that moment.
+create function holdfast.fork_run(
+    source bigint, seed text, from_branch text, step text, step_place integer, actor text
+) returns bigint
+language plpgsql
+as $$
+declare
+    forked bigint;
+    moment timestamptz;
+begin
+    select s.finished_at into moment from holdfast.steps s
+    where s.run_id = source and s.branch = from_branch and s.name = step and s.state in ('completed', 'failed')
+      and s.place >= 0 and (step_place is null or s.place = step_place)
+    order by s.place desc limit 1;
+    select holdfast.enqueue(
+        j.kind, j.args, j.queue, j.priority, max_attempts => j.max_attempts,
+        timeout => make_interval(secs => j.timeout), retry => j.retry, concurrency_key => j.concurrency_key,
+        tags => j.tags, meta => j.meta || jsonb_build_object('forked_from', source), parent_id => null)
+    into forked from holdfast.jobs j where j.id = source;
+    insert into holdfast.steps (run_id, branch, place, name, kind, state, attempt, tries, started_at, finished_at,
+                                child_id, result, error, detail)
+    select forked, s.branch, s.place, s.name, s.kind, s.state, 0, s.tries, s.started_at, s.finished_at, s.child_id,
+           s.result, s.error, s.detail
+    from holdfast.steps s
+    where s.run_id = source and s.branch <> 'compensation' and s.place >= 0 and s.state in ('completed', 'failed')
+      and s.finished_at <= moment;
+    insert into holdfast.steps (run_id, branch, place, name, kind, state, attempt, result)
+    select forked, 'main', -1, 'seed', 'seed', 'completed', 0, coalesce(
+        (select s.result from holdfast.steps s where s.run_id = source and s.branch = 'main' and s.place = -1),
+        to_json(seed));
+    insert into holdfast.audit_log (at, actor, action, subject, detail)
+    values (holdfast.now(), actor, 'run.fork', 'job ' || source,
+            jsonb_build_object('fork', forked, 'branch', from_branch, 'step', step));
+    return forked;
+end
+$$;

@@ -1,0 +1,97 @@
+"""Statements about what runs remember: load, save, and the log of step calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.model.step import ActivityRecord, RecordedStep, StepKind, StepNote, StepRecord, StepState
+from holdfast.store.attempts import Fence
+from holdfast.store.sqlfile import blocks
+from holdfast.store.statement import Row, Statement
+
+_SQL = blocks("steps")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Everything that a run remembers, as of *now*; *cancelled* says that its cancel was requested."""
+
+    now: datetime
+    cancelled: bool
+    steps: list[RecordedStep]
+
+
+def load_steps(run_id: int) -> Statement[Memory | None]:
+    """Load what a run remembers; None where it has ended."""
+    return Statement("load_steps", _SQL["load_steps"], (run_id,), _memory)
+
+
+def _memory(rows: Sequence[Row]) -> Memory | None:
+    if not rows:
+        return None
+    now, cancelled = rows[0][0], rows[0][1]
+    return Memory(now, cancelled, [_recorded(row[2:]) for row in rows if row[2] is not None])
+
+
+def _recorded(row: Row) -> RecordedStep:
+    branch, place, name, kind, state, *rest = row
+    return RecordedStep(branch, place, name, StepKind(kind), StepState(state), *rest)
+
+
+def save_steps(notes: Sequence[tuple[Fence, StepNote]]) -> Statement[dict[int, bool]]:
+    """Write places of held runs; answers each run whose lease held, and whether it is to be paused."""
+    notes = sorted(notes, key=lambda one: one[0].job_id)
+    parameters = (
+        [fence.job_id for fence, _ in notes],
+        [fence.attempt for fence, _ in notes],
+        [note.branch for _, note in notes],
+        [note.place for _, note in notes],
+        [note.name for _, note in notes],
+        [note.kind.value for _, note in notes],
+        [note.state.value for _, note in notes],
+        [note.tries for _, note in notes],
+        [note.seconds for _, note in notes],
+        [note.wake_in for _, note in notes],
+        [note.result for _, note in notes],
+        [note.error for _, note in notes],
+        [note.detail for _, note in notes],
+        [note.shown for _, note in notes],
+        [note.parameters for _, note in notes],
+    )
+    return Statement("save_steps", _SQL["save_steps"], parameters, _saved)
+
+
+def _saved(rows: Sequence[Row]) -> dict[int, bool]:
+    return {row[0]: row[1] for row in rows}
+
+
+def list_steps(run_id: int) -> Statement[list[StepRecord]]:
+    """Show the progress of a run's steps, in the order in which they began."""
+    return Statement("list_steps", _SQL["list_steps"], (run_id,), _records)
+
+
+def _records(rows: Sequence[Row]) -> list[StepRecord]:
+    return [_record(*row) for row in rows]
+
+
+def _record(branch: str, place: int, name: str, kind: str, state: str, *rest: Any) -> StepRecord:
+    plain, texts = rest[:-3], rest[-3:]
+    return StepRecord(branch, place, name, StepKind(kind), StepState(state), *plain, *map(_decoded, texts))
+
+
+def list_activities(run_id: int, after: int, limit: int) -> Statement[list[ActivityRecord]]:
+    """Show up to *limit* lines of a run's log of step calls after line *after*."""
+    return Statement("list_activities", _SQL["list_activities"], (run_id, after, limit), _activities)
+
+
+def _activities(rows: Sequence[Row]) -> list[ActivityRecord]:
+    return [ActivityRecord(*row[:6], *map(_decoded, row[6:9]), *row[9:]) for row in rows]
+
+
+def _decoded(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

@@ -1,0 +1,154 @@
+"""The way of a run to the database and to the executors of its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from holdfast.app.handler import Executor, Handler
+from holdfast.errors import DatabaseRefused, DatabaseUnavailable, LeaseLost
+from holdfast.model.outcome import Complete
+from holdfast.model.step import StepNote
+from holdfast.store import attempts
+from holdfast.store.attempts import Ended
+from holdfast.store.database import Connection, Database, own_errors, run_on
+from holdfast.store.statement import Statement
+from holdfast.worker.answers import result_text
+from holdfast.worker.port import AttemptPort
+from holdfast.worker.running import Cause, Running, TimedOut
+from holdfast.worker.scribe import Scribe
+from holdfast.worker.sessions import Sessions
+from holdfast.workflow.ledger import StepTimedOut
+
+T = TypeVar("T")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+
+
+class SyncPlaces(Protocol):
+    """Where sync functions run: `Executors` in a worker."""
+
+    async def in_thread(self, running: Running, call: Callable[[], Any]) -> Any:
+        """Run a function in a thread."""
+
+    async def run(self, running: Running, handler: Handler[Any, Any], arguments: dict[str, Any]) -> Any:
+        """Run a handler in its executor."""
+
+
+class RunLedger:
+    """Serves one attempt of a run; see `holdfast.workflow.ledger.Ledger`."""
+
+    def __init__(
+        self,
+        running: Running,
+        port: AttemptPort,
+        *,
+        database: Database,
+        scribe: Scribe,
+        sessions: Sessions,
+        places: SyncPlaces,
+    ) -> None:
+        self.claimed, self.fence = running.claimed, running.fence
+        self._running, self._port = running, port
+        self._database, self._scribe, self._sessions, self._places = database, scribe, sessions, places
+
+    async def save(self, notes: Sequence[StepNote]) -> bool:
+        """Write places; answers whether the run is to be paused."""
+        return await self._scribe.write(self.fence, notes)
+
+    def show(self, note: StepNote) -> None:
+        """Write a place behind the run's back."""
+        self._scribe.hand_in(self.fence, [note]).add_done_callback(_overlook)
+
+    async def ask(self, statement: Statement[T]) -> T:
+        """Run a statement, as often as the database is away, for as long as the lease is not lost."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return await self._database.run(statement)
+            except (DatabaseUnavailable, DatabaseRefused):
+                if self._running.cause is Cause.LOST:
+                    raise LeaseLost(self.fence.job_id, self.fence.attempt) from None
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+    async def commit(self, *statements: Statement[Any]) -> list[Any]:
+        """Run statements in one transaction; one that answers nothing undoes them all."""
+        answers = []
+        async with self._database.transaction() as connection:
+            for statement in statements:
+                answer = await self._database.run(statement, connection)
+                if not answer:
+                    raise LeaseLost(self.fence.job_id, self.fence.attempt)
+                answers.append(answer)
+        return answers
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """Lend a connection of its own inside a transaction."""
+        async with own_errors(self._database.schema), self._sessions.transaction() as connection:
+            yield connection
+
+    async def run_on(self, connection: Connection, statement: Statement[T]) -> T:
+        """Run a statement on a connection that `transaction` has lent."""
+        return await run_on(connection, statement, self._database.schema)
+
+    async def outside(
+        self,
+        executor: Executor,
+        call: Callable[[], Any],
+        handler: Handler[Any, Any] | None,
+        arguments: str,
+        timeout: float | None,
+    ) -> Any:
+        """Run a sync function in a thread or a process; raises `StepTimedOut`."""
+        limit = self.claimed.timeout if timeout is None else timeout
+        own = Running(msgspec.structs.replace(self.claimed, timeout=limit, args=arguments))
+        try:
+            if executor is Executor.THREAD:
+                return await self._places.in_thread(own, call)
+            assert handler is not None  # noqa: S101 - a process is told by its handler what to run
+            return await self._places.run(own, handler, {})
+        except TimedOut:
+            raise StepTimedOut from None
+        finally:
+            self._sit_out(own)
+
+    def _sit_out(self, own: Running) -> None:
+        """Have the slot wait for a thread that works on for a step that has ended."""
+        if own.leftover is not None:
+            before = self._running.leftover
+            both = [own.leftover] if before is None else [before, own.leftover]
+            self._running.leftover = asyncio.gather(*both, return_exceptions=True)
+
+    def completion(self, value: Any) -> Statement[list[int]]:
+        """Return what completes the run with this result; raises `InputInvalid`."""
+        result = Complete(result_text(self.claimed.kind, value))
+        return attempts.finish_jobs([Ended(self.fence, result, time.monotonic() - self._running.began)])
+
+    def is_cancelled(self) -> bool:
+        """True once the attempt is being stopped because its cancel was requested."""
+        return self._running.cause is Cause.CANCEL
+
+    def progress(self, fraction: float, note: str | None) -> None:
+        """Keep the newest progress of the run."""
+        self._port.progress(fraction, note)
+
+    async def settle(self) -> None:
+        """Write what was logged so far, before a transaction ends the attempt."""
+        await self._port.settle()
+
+    def settled(self) -> None:
+        """Note that a transaction has ended the attempt."""
+        self._running.end(True)
+
+
+def _overlook(written: asyncio.Future[bool]) -> None:
+    """Take notice of an error that concerns nobody."""
+    if not written.cancelled():
+        written.exception()

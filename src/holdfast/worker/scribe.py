@@ -1,0 +1,123 @@
+"""Writes what runs remember: the places of many runs in one statement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import HoldfastError, InputInvalid, LeaseLost
+from holdfast.model.step import StepNote
+from holdfast.runtime.events import Events
+from holdfast.store import steps
+from holdfast.store.attempts import Fence
+from holdfast.store.database import Database
+from holdfast.worker.running import Held
+
+MOST_IN_FLIGHT = 2
+LARGEST_BATCH = 500
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one run wants written, and who waits for it."""
+
+    fence: Fence
+    notes: Sequence[StepNote]
+    written: asyncio.Future[bool]
+
+    def tell(self, paused: bool) -> None:
+        """Say that it is written, and whether the run is to be paused."""
+        if not self.written.done():
+            self.written.set_result(paused)
+
+    def refuse(self, error: Exception) -> None:
+        """Say that it is not written."""
+        if not self.written.done():
+            self.written.set_exception(error)
+
+
+class Scribe:
+    """Collects what runs want to remember, and writes it as soon as a connection is free.
+
+    At most two batches are unacknowledged; while they are under way, the next one grows.  A batch that the
+    database cannot take now is tried again for as long as its leases hold.
+    """
+
+    def __init__(self, database: Database, held: Held, events: Events) -> None:
+        self._database, self._held, self._events = database, held, events
+        self._pages: list[Page] = []
+        self._flights: set[asyncio.Task[None]] = set()
+
+    async def write(self, fence: Fence, notes: Sequence[StepNote]) -> bool:
+        """Write places of a run; answers whether it is to be paused; raises `LeaseLost`."""
+        return await self.hand_in(fence, notes)
+
+    def hand_in(self, fence: Fence, notes: Sequence[StepNote]) -> asyncio.Future[bool]:
+        """Take places of a run; the future tells when they are written, or why not."""
+        page = Page(fence, notes, asyncio.get_running_loop().create_future())
+        self._pages.append(page)
+        self._take_off()
+        return page.written
+
+    async def stop(self) -> None:
+        """Give up what is in flight."""
+        for flight in self._flights:
+            flight.cancel()
+        await asyncio.gather(*self._flights, return_exceptions=True)
+
+    def _take_off(self) -> None:
+        if self._pages and len(self._flights) < MOST_IN_FLIGHT:
+            batch, self._pages = self._pages[:LARGEST_BATCH], self._pages[LARGEST_BATCH:]
+            flight = asyncio.create_task(self._write(batch), name="holdfast scribe")
+            self._flights.add(flight)
+            flight.add_done_callback(self._landed)
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        self._take_off()
+
+    async def _write(self, batch: list[Page]) -> None:
+        pause = FIRST_PAUSE
+        while batch:
+            try:
+                saved = await self._database.run(steps.save_steps(_notes(batch)))
+            except InputInvalid as error:
+                await self._write_singly(batch, error)
+                return
+            except HoldfastError as error:
+                self._events.emit("steps.delayed", error=error, runs=len(batch), retry_in=pause)
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+                batch = self._still_held(batch)
+            else:
+                _tell(batch, saved)
+                return
+
+    async def _write_singly(self, batch: list[Page], error: InputInvalid) -> None:
+        """Separate what the database refuses from the rest."""
+        if len(batch) == 1:
+            batch[0].refuse(error)
+            return
+        for page in batch:
+            await self._write([page])
+
+    def _still_held(self, batch: list[Page]) -> list[Page]:
+        for page in batch:
+            if page.fence not in self._held.fences:
+                page.refuse(LeaseLost(page.fence.job_id, page.fence.attempt))
+        return [page for page in batch if not page.written.done()]
+
+
+def _notes(batch: list[Page]) -> list[tuple[Fence, StepNote]]:
+    return [(page.fence, note) for page in batch for note in page.notes]
+
+
+def _tell(batch: list[Page], saved: dict[int, bool]) -> None:
+    for page in batch:
+        paused = saved.get(page.fence.job_id)
+        if paused is None:
+            page.refuse(LeaseLost(page.fence.job_id, page.fence.attempt))
+        else:
+            page.tell(paused)

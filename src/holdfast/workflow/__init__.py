@@ -1,0 +1,1 @@
+"""Durable runs: replay, steps, waits, branches, compensation."""

@@ -1,0 +1,167 @@
+"""A call of a step: the function, its arguments and how often and how long it may try."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from typing import Any, get_type_hints
+
+import msgspec
+
+from holdfast.app.handler import Executor, Handler, Policy
+from holdfast.app.options import checked_text, seconds_from
+from holdfast.app.signature import json_text
+from holdfast.app.workflow import Workflow
+from holdfast.errors import InputInvalid, OptionInvalid, PayloadTooLarge
+from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff
+
+MAX_RESULT_BYTES = 1024 * 1024
+# What the log of calls keeps of parameters and results.
+MAX_SHOWN_BYTES = 16 * 1024
+MAX_TRIES = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOptions:
+    """How a step is to be run; what is None comes from its handler, or is one try without a limit."""
+
+    name: str | None = None
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    max_attempts: int | None = None
+    retry: Backoff | None = None
+    timeout: timedelta | float | None = None
+    executor: str | None = None
+    transaction: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepCall:
+    """A checked call."""
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    max_attempts: int
+    retry: Backoff
+    timeout: float | None
+    executor: Executor
+    handler: Handler[Any, Any] | None
+    transaction: bool
+
+    def result_text(self, value: Any) -> str | None:
+        """Return a result as JSON text; raises `InputInvalid` or `PayloadTooLarge`."""
+        if value is None:
+            return None
+        text = json_text(
+            value, lambda problem: InputInvalid(f"the result of step {self.name!r} cannot be kept: {problem}")
+        )
+        if len(text) > MAX_RESULT_BYTES // 4 and (size := len(text.encode())) > MAX_RESULT_BYTES:
+            raise PayloadTooLarge(f"the result of step {self.name!r}", size=size, limit=MAX_RESULT_BYTES)
+        return text
+
+    def result(self, text: str | None) -> Any:
+        """Return a recorded result as the type that the function promises."""
+        if text is None:
+            return None
+        try:
+            return msgspec.json.decode(text, type=_promised(self.function))
+        except (msgspec.DecodeError, TypeError):
+            # Recorded by an older function, or a return type that is not data: give the plain JSON.
+            return msgspec.json.decode(text)
+
+    def parameters(self) -> str:
+        """Return the arguments as JSON text for the log of calls; what JSON cannot hold is described."""
+        return shown({"args": self.args, "kwargs": self.kwargs} if self.kwargs else {"args": self.args})
+
+
+def shown(value: Any) -> str:
+    """Return *value* as JSON text for the log of calls, or how large it was where it is too large."""
+    try:
+        text = json_text(msgspec.to_builtins(value, enc_hook=repr), InputInvalid)
+    except (InputInvalid, TypeError, ValueError, RecursionError):
+        text = msgspec.json.encode(ascii(value)).decode()
+    return text if len(text) <= MAX_SHOWN_BYTES else f'{{"left_out_bytes":{len(text)}}}'
+
+
+def made_call(wanted: Callable[..., Any], args: tuple[Any, ...], options: StepOptions) -> StepCall:
+    """Return the call that was asked for; raises `OptionInvalid`, `InputInvalid`."""
+    handler = wanted if isinstance(wanted, Handler) else None
+    function = wanted if handler is None else handler.function
+    name = options.name or (handler.kind if handler is not None else getattr(function, "__name__", None))
+    if name is None:
+        raise OptionInvalid("name", None, "a step of a callable without a name needs name=")
+    checked_text("name", name, most=200)
+    _check_handler(name, handler)
+    executor = _executor(name, function, handler, options.executor)
+    if executor is Executor.PROCESS and handler is None:
+        handler = Handler(function, name, Policy(executor=executor))
+    return StepCall(
+        name,
+        function,
+        args,
+        options.kwargs,
+        _tries(options, handler if isinstance(wanted, Handler) else None),
+        options.retry or (handler.policy.retry if handler is not None else DEFAULT_BACKOFF),
+        _timeout(options, handler if isinstance(wanted, Handler) else None),
+        executor,
+        handler,
+        options.transaction,
+    )
+
+
+def _check_handler(name: str, handler: Handler[Any, Any] | None) -> None:
+    if isinstance(handler, Workflow) or (handler is not None and handler.signature.job_parameter is not None):
+        msg = f"{name!r} wants a job of its own: start it with run.child({name}.job(...))"
+        raise InputInvalid(msg)
+
+
+def _executor(
+    name: str, function: Callable[..., Any], handler: Handler[Any, Any] | None, wanted: str | None
+) -> Executor:
+    if wanted is None:
+        if handler is not None:
+            return handler.executor
+        return Executor.LOOP if _is_async(function) else Executor.THREAD
+    if wanted not in tuple(Executor):
+        raise OptionInvalid("executor", wanted, f"use one of {', '.join(Executor)}")
+    if _is_async(function) is not (wanted == Executor.LOOP):
+        raise OptionInvalid(
+            f"executor of step {name!r}",
+            wanted,
+            "async functions run on the loop, others in a thread or a process",
+        )
+    return Executor(wanted)
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(inspect.unwrap(function))
+
+
+def _tries(options: StepOptions, handler: Handler[Any, Any] | None) -> int:
+    if options.max_attempts is None:
+        return 1 if handler is None else handler.policy.max_attempts
+    if not isinstance(options.max_attempts, int) or not 1 <= options.max_attempts <= MAX_TRIES:
+        raise OptionInvalid(
+            "max_attempts", options.max_attempts, f"give a whole number from 1 to {MAX_TRIES}"
+        )
+    return options.max_attempts
+
+
+def _timeout(options: StepOptions, handler: Handler[Any, Any] | None) -> float | None:
+    if options.timeout is not None:
+        return seconds_from("timeout", options.timeout, least=0.001)
+    return None if handler is None else handler.policy.timeout.total_seconds()
+
+
+@cache
+def _promised(function: Callable[..., Any]) -> Any:
+    try:
+        hint = get_type_hints(function, include_extras=True).get("return", Any)
+    except (NameError, TypeError):
+        return Any
+    return Any if hint is asyncio.Future else hint

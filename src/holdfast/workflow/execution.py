@@ -1,0 +1,159 @@
+"""One attempt of a run: what it remembers is loaded, its code is replayed, and what came of it is decided."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from holdfast.app.workflow import Workflow
+from holdfast.errors import LeaseLost
+from holdfast.model.outcome import Cancel, Fail, Retry, Snooze, Stop, Suspend
+from holdfast.model.step import COMPENSATION, MAIN
+from holdfast.rules.outcome import storable
+from holdfast.rules.seeds import first_seed, next_seed
+from holdfast.rules.telling import one_line, told
+from holdfast.store import runs, steps
+from holdfast.workflow.calls import StepCall
+from holdfast.workflow.failures import Failures
+from holdfast.workflow.history import History
+from holdfast.workflow.ledger import Ledger
+from holdfast.workflow.moments import Moments
+from holdfast.workflow.replay import Continued, Ended, Raised, Replay, Returned
+from holdfast.workflow.run import Run
+from holdfast.workflow.steps import perform
+
+FORKED = '"forked_from"'
+
+
+class Execution:
+    """Runs the code of a workflow for one attempt.
+
+    ``perform`` answers what the code returned, or the decision that ends the attempt.
+    """
+
+    def __init__(
+        self, ledger: Ledger, workflow: Workflow[Any, Any], arguments: dict[str, Any], failures: Failures
+    ) -> None:
+        self._ledger, self._workflow, self._arguments = ledger, workflow, arguments
+        self._failures = failures
+        claimed = ledger.claimed
+        self._history = History(first_seed(claimed.id, claimed.enqueued_at))
+        self._moments = Moments(claimed.claimed_at)
+
+    async def perform(self) -> Any:
+        """Go on with the run as far as it goes."""
+        claimed = self._ledger.claimed
+        # A first attempt remembers nothing, so nothing is loaded for it.
+        if claimed.attempt > 1 or FORKED in claimed.meta:
+            await self._load()
+        if self._history.cancelled:
+            return await self._make_up(Stop("cancel requested"), cancelled=True)
+        replay = self._replay()
+        try:
+            ended = await replay.play(self._code(replay), MAIN)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._ledger.is_cancelled() or task is None:
+                raise
+            task.uncancel()
+            return await self._make_up(Stop("cancel requested; the run was stopped"), cancelled=True)
+        return await self._after(replay, ended)
+
+    async def _after(self, replay: Replay, ended: Ended) -> Any:
+        if isinstance(ended, (Returned, Raised)) and (left := self._history.unvisited()) is not None:
+            branch, place, entry = left
+            asked = "nothing more" if isinstance(ended, Returned) else f"nothing: it raises {ended.error!r}"
+            return replay.kept(branch, place, recorded=str(entry), asked=asked)
+        match ended:
+            case Returned(value):
+                return await self._returned(replay, value)
+            case Raised(error):
+                failure = Fail(error=storable(told(error)), reason=storable(one_line(error)))
+                return await self._make_up(failure, cancelled=False)
+            case Continued(args):
+                return await self._continue(replay, args)
+            case Suspend():
+                if replay.outbox:
+                    await replay.flush()
+                    return replace(ended, notes=tuple(n for n in ended.notes if n.wake_in is not None))
+                return ended
+        raise AssertionError(ended)
+
+    async def _returned(self, replay: Replay, value: Any) -> Any:
+        match value:
+            case Snooze() | Retry():
+                await replay.flush()
+                return value
+            case Cancel(reason):
+                return await self._make_up(Stop(storable(reason)), cancelled=False)
+        if replay.outbox:
+            await replay.finish(value)
+            return None
+        return value
+
+    async def _continue(self, replay: Replay, args: str) -> None:
+        if replay.outbox:
+            await replay.flush()
+        await self._ledger.settle()
+        seed = next_seed(self._history.seed)
+        if not await self._ledger.ask(runs.continue_run(self._ledger.fence, args, seed)):
+            raise LeaseLost(self._ledger.fence.job_id, self._ledger.fence.attempt)
+        self._ledger.settled()
+
+    # --- making up
+
+    async def _make_up(self, then: Fail | Stop, *, cancelled: bool) -> Fail | Stop | Suspend:
+        """Run what was registered with `Run.on_failure`, the last one first, before the run ends.
+
+        What there is to make up for is read from the record alone, so that a later attempt finds the same.
+        """
+        self._history.forget_visits()
+        frozen = self._replay(frozen=True)
+        replayed = await frozen.play(self._code(frozen), MAIN)
+        if isinstance(replayed, Suspend):
+            return replayed
+        if not frozen.makeups:
+            return then
+        replay = self._replay()
+        ended = await replay.play(self._made_up(replay, frozen.makeups), COMPENSATION)
+        match ended:
+            case Suspend():
+                return replace(ended, stopping=cancelled)
+            case Returned(problems) if problems:
+                return _with_problems(then, problems)
+        return then
+
+    async def _made_up(self, replay: Replay, makeups: Sequence[StepCall]) -> list[str]:
+        problems = []
+        for call in reversed(makeups):
+            try:
+                await perform(replay, call)
+            except Exception as error:
+                # One that fails does not keep the others from being made up for.
+                problems.append(f"compensation {call.name!r} failed: {one_line(error)}")
+        return problems
+
+    # --- parts
+
+    def _replay(self, *, frozen: bool = False) -> Replay:
+        return Replay(self._ledger, self._history, self._failures, frozen=frozen)
+
+    def _code(self, replay: Replay) -> Any:
+        run = Run(replay, self._workflow, self._moments)
+        return self._workflow.function(**{self._workflow.run_parameter: run}, **self._arguments)
+
+    async def _load(self) -> None:
+        memory = await self._ledger.ask(steps.load_steps(self._ledger.fence.job_id))
+        if memory is None:
+            raise LeaseLost(self._ledger.fence.job_id, self._ledger.fence.attempt)
+        self._moments.set(memory.now)
+        self._history.fill(memory)
+
+
+def _with_problems(then: Fail | Stop, problems: list[str]) -> Fail | Stop:
+    text = "; ".join(problems)
+    if isinstance(then, Stop):
+        return Stop(storable(f"{then.reason}; {text}"))
+    return Fail(error=storable(f"{then.error}\n\n{text}"), reason=storable(f"{then.reason}; {text}"))

@@ -1,0 +1,91 @@
+"""What a run remembers, while it is replayed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.model.step import COMPENSATION, RecordedStep, StepKind, StepNote, StepState
+from holdfast.store.steps import Memory
+
+
+@dataclass(slots=True)
+class Entry:
+    """One recorded place; *due* is when it goes on, by the monotonic clock."""
+
+    name: str
+    kind: StepKind
+    state: StepState
+    tries: int = 0
+    due: float | None = None
+    child_id: int | None = None
+    result: str | None = None
+    error: str | None = None
+    visited: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}"
+
+
+class History:
+    """Recorded places by branch and number, and the seed of the run's random values."""
+
+    def __init__(self, seed: str) -> None:
+        self.seed = seed
+        self.cancelled = False
+        self._branches: dict[str, dict[int, Entry]] = {}
+
+    def fill(self, memory: Memory) -> None:
+        """Take over what was loaded."""
+        self.cancelled = memory.cancelled
+        loaded = time.monotonic()
+        for step in memory.steps:
+            if step.kind is StepKind.SEED:
+                self.seed = msgspec.json.decode(step.result or '""')
+                continue
+            due = None if step.wake_at is None else loaded + (step.wake_at - memory.now).total_seconds()
+            self._place(step.branch)[step.place] = _entry(step, due)
+
+    def note(self, note: StepNote) -> None:
+        """Remember what is being written, for a replay in the same attempt."""
+        due = None if note.wake_in is None else time.monotonic() + note.wake_in
+        entry = Entry(note.name, note.kind, note.state, note.tries, due, None, note.result, note.error, True)
+        self._place(note.branch)[note.place] = entry
+
+    def put(self, branch: str, place: int, entry: Entry) -> None:
+        """Remember what a statement of its own has recorded."""
+        self._place(branch)[place] = entry
+
+    def at(self, branch: str, place: int) -> Entry | None:
+        """Return what is recorded at a place."""
+        found = self._branches.get(branch)
+        return None if found is None else found.get(place)
+
+    def goes_on(self, branch: str, place: int) -> bool:
+        """True where something is recorded at this place of a branch or behind it."""
+        return any(recorded >= place for recorded in self._branches.get(branch, ()))
+
+    def unvisited(self) -> tuple[str, int, Entry] | None:
+        """Return the first place that the code has not come by, other than markers and compensations."""
+        for branch, entries in self._branches.items():
+            if branch == COMPENSATION:
+                continue
+            for place, entry in sorted(entries.items()):
+                if not entry.visited and entry.kind not in (StepKind.PATCH, StepKind.CANCEL):
+                    return branch, place, entry
+        return None
+
+    def forget_visits(self) -> None:
+        """Begin another replay."""
+        for entries in self._branches.values():
+            for entry in entries.values():
+                entry.visited = False
+
+    def _place(self, branch: str) -> dict[int, Entry]:
+        return self._branches.setdefault(branch, {})
+
+
+def _entry(step: RecordedStep, due: float | None) -> Entry:
+    return Entry(step.name, step.kind, step.state, step.tries, due, step.child_id, step.result, step.error)

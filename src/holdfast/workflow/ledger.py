@@ -1,0 +1,75 @@
+"""What a run needs from whoever runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeVar
+
+from holdfast.app.handler import Executor, Handler
+from holdfast.model.job import ClaimedJob
+from holdfast.model.step import StepNote
+from holdfast.store.attempts import Fence
+from holdfast.store.statement import Statement
+
+T = TypeVar("T")
+
+
+class StepTimedOut(Exception):
+    """A step took longer than its timeout."""
+
+
+class Ledger(Protocol):
+    """The way of one attempt of a run to the database and to the executors: a worker's, in a worker.
+
+    Every write raises `LeaseLost` once another attempt may own the run.
+    """
+
+    claimed: ClaimedJob
+    fence: Fence
+
+    async def save(self, notes: Sequence[StepNote]) -> bool:
+        """Write places; answers whether the run is to be paused."""
+
+    def show(self, note: StepNote) -> None:
+        """Write a place behind the run's back; whether that succeeds is nobody's concern."""
+
+    async def ask(self, statement: Statement[T]) -> T:
+        """Run a statement, as often as the database is away."""
+
+    async def commit(self, *statements: Statement[Any]) -> list[Any]:
+        """Run statements in one transaction; one that answers nothing undoes them all: the lease is lost."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """Lend a connection of its own inside a transaction that commits when the block ends well."""
+
+    async def run_on(self, connection: Any, statement: Statement[T]) -> T:
+        """Run a statement on a connection that `transaction` has lent."""
+
+    async def outside(
+        self,
+        executor: Executor,
+        call: Callable[[], Any],
+        handler: Handler[Any, Any] | None,
+        arguments: str,
+        timeout: float | None,
+    ) -> Any:
+        """Run a sync function in a thread (*call*) or a process (*handler* with JSON *arguments*).
+
+        Raises `StepTimedOut` after *timeout* seconds, or those of the attempt where it is None.
+        """
+
+    def completion(self, value: Any) -> Statement[list[int]]:
+        """Return what completes the run with this result; raises `InputInvalid`."""
+
+    def is_cancelled(self) -> bool:
+        """True once the attempt is being stopped because its cancel was requested."""
+
+    def progress(self, fraction: float, note: str | None) -> None:
+        """Keep the newest progress of the run."""
+
+    async def settle(self) -> None:
+        """Write what was logged so far, before a transaction ends the attempt."""
+
+    def settled(self) -> None:
+        """Note that a transaction has ended the attempt."""

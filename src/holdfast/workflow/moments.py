@@ -1,0 +1,21 @@
+"""The database's time, as an attempt of a run reckons it."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta
+
+
+class Moments:
+    """Goes on from the last time that the database was heard to tell."""
+
+    def __init__(self, heard: datetime) -> None:
+        self._heard, self._at = heard, time.monotonic()
+
+    def set(self, heard: datetime) -> None:
+        """Take over the database's time."""
+        self._heard, self._at = heard, time.monotonic()
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return self._heard + timedelta(seconds=time.monotonic() - self._at)

@@ -1,0 +1,345 @@
+"""One pass through the code of a run, from its start: what is recorded is answered, the rest is done."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, TypeVar
+
+from holdfast.errors import HoldfastError, InputInvalid, LeaseLost, NonDeterministicRun, StepsAtOnce
+from holdfast.model.job import NewJob
+from holdfast.model.outcome import Suspend
+from holdfast.model.step import StepKind, StepNote, StepState
+from holdfast.store import jobs, steps
+from holdfast.store.statement import Statement
+from holdfast.workflow.branch import Branch, Spot, Unwinding, Wait, current_branch
+from holdfast.workflow.calls import StepCall
+from holdfast.workflow.failures import Failures
+from holdfast.workflow.history import History
+from holdfast.workflow.ledger import Ledger
+
+T = TypeVar("T")
+
+# A wait that is over within so many seconds stays in memory: to suspend a run costs more.
+SHORT = 1.0
+# How long the code of a run may take to unwind, in seconds.
+LONGEST_UNWINDING = 5.0
+LONGEST_REASON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The code came to its end."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The code ended with an error."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """Everything recorded was replayed, and the code asks for more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """The code asked to begin anew with other arguments (JSON text)."""
+
+    args: str
+
+
+Ended = Returned | Raised | Frozen | Continued | Suspend
+
+
+class Replay:
+    """Plays the code of a run, with all its branches, until it ends or everything in it waits.
+
+    A *frozen* replay does nothing new: it ends where the record does.
+    """
+
+    def __init__(self, ledger: Ledger, history: History, failures: Failures, *, frozen: bool = False) -> None:
+        self.ledger, self.history, self.failures, self.frozen = ledger, history, failures, frozen
+        self.branches: list[Branch] = []
+        self.makeups: list[StepCall] = []
+        self.outbox: list[NewJob] = []
+        self.paused = False
+        self.closing = False
+        self._pending: list[StepNote] = []
+        self._verdict: Ended | None = None
+        self._fate: HoldfastError | None = None
+
+    async def play(self, code: Coroutine[Any, Any, Any], name: str) -> Ended:
+        """Run *code* as branch *name*; raises `LeaseLost` and what else keeps a run from being written."""
+        main = Branch(name)
+        self.branches.append(main)
+        token = current_branch.set(main)
+        ended: Ended | None = None
+        try:
+            ended = Returned(await code)
+        except Unwinding:
+            pass
+        except Exception as error:
+            # The door around a workflow: its error is its outcome.
+            ended = Raised(error)
+        finally:
+            self.closing = True
+            current_branch.reset(token)
+            await self._close(main)
+        if self._fate is not None:
+            raise self._fate
+        if self._verdict is not None:
+            return self._verdict
+        if ended is None:
+            # The code has caught what was to stop it, and then asked for more.
+            raise asyncio.CancelledError
+        return ended
+
+    # --- places
+
+    def enter(self, kind: StepKind, name: str) -> Spot:
+        """Take the next place of the current branch; raises what is recorded there about a cancel."""
+        branch = self.branch()
+        if branch.busy:
+            raise StepsAtOnce(branch.name, name)
+        entry = self.history.at(branch.name, branch.place)
+        while entry is not None and entry.kind is StepKind.PATCH and kind is not StepKind.PATCH:
+            branch.place += 1
+            entry = self.history.at(branch.name, branch.place)
+        spot = Spot(branch, branch.place, kind, name, entry)
+        if entry is not None:
+            entry.visited = True
+            if entry.kind is not StepKind.CANCEL and (entry.kind, entry.name) != (kind, name):
+                self.park(branch.name, branch.place, recorded=str(entry), asked=f"{kind} {name!r}")
+        branch.place += 1
+        if entry is not None and entry.kind is StepKind.CANCEL:
+            raise asyncio.CancelledError
+        return spot
+
+    def branch(self) -> Branch:
+        """Return the branch whose code is running; raises `Unwinding` where nothing may be asked any more."""
+        if self.closing:
+            raise Unwinding
+        branch = current_branch.get(None)
+        if branch is None or branch not in self.branches:
+            msg = "a Run can be used only by the code of its own workflow, while that runs"
+            raise InputInvalid(msg)
+        return branch
+
+    @contextmanager
+    def occupied(self, spot: Spot) -> Iterator[None]:
+        """Keep others from using the branch meanwhile."""
+        spot.branch.busy = True
+        try:
+            yield
+        finally:
+            spot.branch.busy = False
+
+    async def begin(self, spot: Spot) -> None:
+        """Wait until something new may be done: not while the record is frozen or the run paused."""
+        if self.frozen:
+            await self.wait(spot, Wait("the end of the record", parks=True))
+        await self.deliver_cancel(spot)
+        if self.paused:
+            await self.wait(spot, Wait("a resume", parks=True))
+
+    async def deliver_cancel(self, spot: Spot) -> None:
+        """Tell a branch at this place that a sibling has failed, and record that it was told so."""
+        if spot.branch.cancelled:
+            spot.branch.cancelled = False
+            await self.save(
+                StepNote(
+                    branch=spot.branch.name,
+                    place=spot.place,
+                    name=spot.name,
+                    kind=StepKind.CANCEL,
+                    state=StepState.FAILED,
+                )
+            )
+            raise asyncio.CancelledError
+
+    def park(self, branch: str, place: int, *, recorded: str, asked: str) -> NoReturn:
+        """Keep the run as it is, asleep until somebody resumes it; always raises `Unwinding`."""
+        self.end(self.kept(branch, place, recorded=recorded, asked=asked))
+
+    def kept(self, branch: str, place: int, *, recorded: str, asked: str) -> Suspend:
+        """Return the decision that keeps a run whose code does not fit its record."""
+        error = NonDeterministicRun(
+            self.ledger.fence.job_id, branch=branch, place=place, recorded=recorded, asked=asked
+        )
+        return Suspend(reason=f"NonDeterministicRun: {error}", paused=True)
+
+    def end(self, verdict: Ended) -> NoReturn:
+        """Decide how the replay ends and unwind its code; always raises `Unwinding`."""
+        if self._verdict is None:
+            self._verdict = verdict
+        self._unwind()
+        raise Unwinding
+
+    # --- waiting
+
+    async def wait(self, spot: Spot, wait: Wait) -> None:
+        """Do nothing until what is waited for may have come, or a sibling has failed: then it is told so."""
+        await self.idle(spot.branch, wait)
+        if spot.branch.cancelled:
+            await self.deliver_cancel(spot)
+
+    async def idle(self, branch: Branch, wait: Wait) -> None:
+        """Let the other branches run; where all are idle the run falls asleep."""
+        loop = asyncio.get_running_loop()
+        branch.wait, branch.future = wait, loop.create_future()
+        moments = [moment for moment in (wait.due, wait.look) if moment is not None]
+        timer = None
+        if moments and not wait.parks:
+            timer = loop.call_later(max(0.0, min(moments) - time.monotonic()), self.rouse, branch)
+        try:
+            self.rest()
+            await branch.future
+        except asyncio.CancelledError:
+            self.closing = True
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            branch.wait = branch.future = None
+
+    def rouse(self, branch: Branch) -> None:
+        """Let an idle branch go on; it counts as busy from now on."""
+        if branch.future is not None and not branch.future.done():
+            branch.wait = None
+            branch.future.set_result(None)
+
+    def rest(self) -> None:
+        """Put the run to sleep if every branch waits, and for longer than is worth staying."""
+        if self.closing:
+            return
+        waits = [branch.wait for branch in self.branches]
+        idle = [wait for wait in waits if wait is not None and not wait.joins]
+        if None in waits or not idle:
+            return
+        if self.frozen:
+            self._verdict = Frozen()
+        else:
+            dues = [wait.due for wait in idle if wait.due is not None]
+            wake_in = max(0.0, min(dues) - time.monotonic()) if dues else None
+            if any(wait.parks for wait in idle):
+                wake_in = 0.0
+            elif wake_in is not None and wake_in <= SHORT:
+                return
+            self._verdict = self._asleep(idle, wake_in)
+        self._unwind()
+
+    def _asleep(self, waits: list[Wait], wake_in: float | None) -> Suspend:
+        notes = [_timed(wait) for wait in waits if wait.note is not None]
+        return Suspend(
+            reason="; ".join(wait.reason for wait in waits)[:LONGEST_REASON],
+            signals=tuple(sorted({wait.signal for wait in waits if wait.signal is not None})),
+            families=tuple(sorted({wait.family for wait in waits if wait.family is not None})),
+            wake_in=wake_in,
+            notes=(*self._pending, *notes),
+        )
+
+    def is_alone(self) -> bool:
+        """True where no other branch is doing anything, so that a wait soon suspends the run."""
+        return sum(branch.wait is None for branch in self.branches) <= 1
+
+    # --- writing
+
+    def remember(self, note: StepNote) -> None:
+        """Write a place together with whatever is written next."""
+        if not self.frozen:
+            self.history.note(note)
+            self._pending.append(note)
+
+    def patched(self, name: str) -> bool:
+        """Return whether the current branch takes the new way; what was recorded before took the old one."""
+        branch = self.branch()
+        entry = self.history.at(branch.name, branch.place)
+        if entry is not None and (entry.kind, entry.name) == (StepKind.PATCH, name):
+            branch.place += 1
+            return True
+        if self.history.goes_on(branch.name, branch.place):
+            return False
+        self.remember(Spot(branch, branch.place, StepKind.PATCH, name, None).note(StepState.COMPLETED))
+        branch.place += 1
+        return True
+
+    async def save(self, *notes: StepNote) -> None:
+        """Write places, with all that was to be remembered and enqueued; unwinds where that is refused."""
+        for note in notes:
+            self.history.note(note)
+        try:
+            await self.flush(*notes)
+        except HoldfastError as error:
+            self.give_up(error)
+
+    async def flush(self, *notes: StepNote) -> None:
+        """Write places, with all that was to be remembered and enqueued; raises what refuses that."""
+        written, self._pending = [*self._pending, *notes], []
+        if self.outbox:
+            answers = await self.ledger.commit(*self._posted(written))
+            self.paused = answers[0][self.ledger.fence.job_id]
+        elif written:
+            self.paused = await self.ledger.save(written)
+
+    async def finish(self, value: Any) -> None:
+        """Complete the run and enqueue what it left to enqueue, in one transaction."""
+        completion = self.ledger.completion(value)
+        await self.ledger.settle()
+        written, self._pending = self._pending, []
+        await self.ledger.commit(*self._posted(written), completion)
+        self.ledger.settled()
+
+    def _posted(self, notes: Sequence[StepNote]) -> tuple[Statement[Any], Statement[Any]]:
+        new, self.outbox = self.outbox, []
+        return steps.save_steps([(self.ledger.fence, note) for note in notes]), jobs.enqueue_jobs(new)
+
+    async def ask(self, statement: Statement[T | None]) -> T:
+        """Run a fenced statement that answers nothing where the lease is lost."""
+        if self._pending or self.outbox:
+            await self.save()
+        try:
+            answer = await self.ledger.ask(statement)
+            if answer is None:
+                raise LeaseLost(self.ledger.fence.job_id, self.ledger.fence.attempt)
+        except HoldfastError as error:
+            self.give_up(error)
+        return answer
+
+    def give_up(self, error: HoldfastError) -> NoReturn:
+        """End the attempt: the run's own code must not take this for an error of a step."""
+        self._fate = self._fate or error
+        self._unwind()
+        raise Unwinding from error
+
+    # --- the end
+
+    def _unwind(self) -> None:
+        self.closing = True
+        for branch in self.branches:
+            if branch.future is not None and not branch.future.done():
+                branch.future.set_exception(Unwinding())
+
+    async def _close(self, main: Branch) -> None:
+        self.branches.remove(main)
+        self._unwind()
+        tasks = [branch.task for branch in self.branches if branch.task is not None]
+        for branch in self.branches:
+            if branch.task is not None and branch.future is None:
+                branch.task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=LONGEST_UNWINDING)
+
+
+def _timed(wait: Wait) -> StepNote:
+    """Return what is to be recorded of a wait; its time counts from now."""
+    assert wait.note is not None  # noqa: S101 - asked only of waits with a note
+    left = None if wait.due is None else max(0.0, wait.due - time.monotonic())
+    return replace(wait.note, wake_in=left)

@@ -1,0 +1,199 @@
+"""Runs a step until it has succeeded or failed for good, and records it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from datetime import timedelta
+from typing import Any
+
+from holdfast.app.handler import Executor
+from holdfast.errors import DatabaseUnavailable, InputInvalid, LeaseLost, Poison
+from holdfast.model.step import StepKind, StepNote, StepState
+from holdfast.rules.backoff import choose
+from holdfast.store import steps
+from holdfast.workflow.branch import Spot, Unwinding, Wait
+from holdfast.workflow.calls import StepCall, shown
+from holdfast.workflow.ledger import StepTimedOut
+from holdfast.workflow.replay import Replay
+
+# A step that runs this long is worth a write that shows it as running, in seconds.
+WORTH_SHOWING = 1.0
+
+
+async def perform(replay: Replay, call: StepCall) -> Any:
+    """Return the result of a step, recorded or new; raises the error of one that failed."""
+    spot = replay.enter(StepKind.STEP, call.name)
+    if not spot.is_final:
+        with replay.occupied(spot):
+            await replay.begin(spot)
+            await _Trial(replay, spot, call).run()
+    entry = replay.history.at(spot.branch.name, spot.place)
+    assert entry is not None  # noqa: S101 - recorded before, or just now
+    if entry.state is StepState.FAILED:
+        raise replay.failures.rebuilt(call.name, entry.error or "{}")
+    return call.result(entry.result)
+
+
+class _Trial:
+    """The tries of one step."""
+
+    def __init__(self, replay: Replay, spot: Spot, call: StepCall) -> None:
+        self._replay, self._spot, self._call = replay, spot, call
+        self._tries = spot.entry.tries if spot.entry is not None else 0
+        self._began = 0.0
+
+    async def run(self) -> None:
+        """Try until it is over, one way or the other."""
+        entry = self._spot.entry
+        if entry is not None and entry.state is StepState.RETRYING:
+            await self._rest(entry.due or 0.0)
+        while True:
+            self._tries += 1
+            self._began = time.monotonic()
+            failure = await self._once()
+            if failure is None:
+                return
+            if not self._may_retry(failure):
+                await self._save(StepState.FAILED, error=self._replay.failures.recorded(failure))
+                return
+            pause = choose(self._call.retry, self._tries, random.random).rest / timedelta(seconds=1)
+            error = self._replay.failures.recorded(failure)
+            await self._save(StepState.RETRYING, error=error, wake_in=pause)
+            await self._rest(time.monotonic() + pause)
+
+    def _may_retry(self, failure: BaseException) -> bool:
+        return self._tries < self._call.max_attempts and not isinstance(failure, (Poison, Unkept))
+
+    async def _rest(self, due: float) -> None:
+        if due > time.monotonic():
+            reason = f"the next try of step {self._call.name!r}"
+            await self._replay.wait(self._spot, Wait(reason, due=due))
+
+    async def _once(self) -> BaseException | None:
+        """Call the function once and record its result; answers what it raised."""
+        showing = asyncio.get_running_loop().call_later(WORTH_SHOWING, self._show)
+        branch = self._spot.branch
+        branch.in_step = True
+        try:
+            if self._call.transaction:
+                await self._in_transaction()
+                return None
+            text = self._text(await self._called(self._call.args))
+        except asyncio.CancelledError as cancelled:
+            await self._cancelled()
+            return cancelled
+        except Unwinding:
+            raise
+        except Exception as error:
+            # The door around a step: what it raises is a value.
+            return error
+        finally:
+            branch.in_step = False
+            showing.cancel()
+        await self._save(StepState.COMPLETED, result=text)
+        return None
+
+    async def _cancelled(self) -> None:
+        """Tell a cancel that meant the run, or this branch of it, from one of the step's own."""
+        task, branch = asyncio.current_task(), self._spot.branch
+        if branch.cancelled and not self._replay.closing and branch.task is task and task is not None:
+            task.uncancel()
+            await self._replay.deliver_cancel(self._spot)
+        if self._replay.closing or (task is not None and task.cancelling()):
+            self._replay.closing = True
+            raise asyncio.CancelledError
+
+    async def _called(self, args: tuple[Any, ...]) -> Any:
+        call = self._call
+        try:
+            if call.executor is not Executor.LOOP:
+                return await self._outside(args)
+            if call.timeout is None:
+                return await call.function(*args, **call.kwargs)
+            async with asyncio.timeout(call.timeout) as limit:
+                return await call.function(*args, **call.kwargs)
+        except StepTimedOut:
+            raise self._late() from None
+        except TimeoutError:
+            if call.executor is Executor.LOOP and call.timeout is not None and limit.expired():
+                raise self._late() from None
+            raise
+
+    def _late(self) -> TimeoutError:
+        return TimeoutError(f"step {self._call.name!r} took longer than {self._call.timeout:g} s")
+
+    async def _outside(self, args: tuple[Any, ...]) -> Any:
+        call, arguments = self._call, "{}"
+        if call.executor is Executor.PROCESS:
+            assert call.handler is not None  # noqa: S101 - made for every process
+            arguments = call.handler.signature.encode(args, call.kwargs)
+        return await self._replay.ledger.outside(
+            call.executor, lambda: call.function(*args, **call.kwargs), call.handler, arguments, call.timeout
+        )
+
+    async def _in_transaction(self) -> None:
+        """Commit what the function writes together with its record."""
+        replay = self._replay
+        try:
+            async with replay.ledger.transaction() as connection:
+                note = await self._noted(connection)
+        except Undone as undone:
+            raise undone.error from None
+        except (LeaseLost, DatabaseUnavailable) as error:
+            # Nobody knows whether it was committed: the next attempt finds out.
+            replay.give_up(error)
+        replay.history.note(note)
+
+    async def _noted(self, connection: Any) -> StepNote:
+        try:
+            text = self._text(await self._called((connection, *self._call.args)))
+        except Exception as error:
+            # The door around a step: its error is carried past what the end of a transaction may raise.
+            raise Undone(error) from error
+        ledger, note = self._replay.ledger, self._note(StepState.COMPLETED, result=text)
+        if not await ledger.run_on(connection, steps.save_steps([(ledger.fence, note)])):
+            raise LeaseLost(ledger.fence.job_id, ledger.fence.attempt)
+        return note
+
+    def _text(self, value: Any) -> str | None:
+        try:
+            return self._call.result_text(value)
+        except InputInvalid as invalid:
+            raise Unkept(str(invalid)) from invalid
+
+    async def _save(self, state: StepState, **facts: Any) -> None:
+        await self._replay.save(self._note(state, **facts))
+
+    def _note(self, state: StepState, **facts: Any) -> StepNote:
+        result = facts.get("result")
+        return self._spot.note(
+            state,
+            tries=self._tries,
+            seconds=time.monotonic() - self._began,
+            parameters=self._call.parameters(),
+            shown=None if result is None else _cut(result),
+            **facts,
+        )
+
+    def _show(self) -> None:
+        """Show a long step as running, behind its back: what fails here is not its concern."""
+        note = self._spot.note(StepState.RUNNING, tries=self._tries, seconds=time.monotonic() - self._began)
+        self._replay.ledger.show(note)
+
+
+class Undone(Exception):
+    """The function failed inside its transaction, with *error*."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Unkept(InputInvalid):
+    """The result of a step cannot be kept; trying again would not change that."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 16 * 1024 else shown("x" * len(text))

@@ -1,0 +1,160 @@
+"""What a run waits for: times, signals, children."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.app.handler import JobRequest
+from holdfast.errors import ChildFailed, OptionInvalid, SignalTimeout
+from holdfast.model.job import NewJob
+from holdfast.model.step import StepKind, StepState
+from holdfast.store import children, signals
+from holdfast.store.children import Place
+from holdfast.workflow.branch import Spot, Wait
+from holdfast.workflow.history import Entry
+from holdfast.workflow.replay import SHORT, Replay
+
+# How often a branch looks for what it waits for while another one keeps the run in memory, in seconds.
+LOOK_EVERY = 0.5
+POLICIES = ("cancel", "abandon")
+
+
+async def sleep(replay: Replay, seconds: float, reason: str) -> None:
+    """Sleep for *seconds* from the first time on, however often the run is replayed meanwhile."""
+    spot = replay.enter(StepKind.SLEEP, "sleep")
+    if spot.is_final:
+        return
+    with replay.occupied(spot):
+        entry = spot.entry
+        due = entry.due if entry is not None and entry.due is not None else time.monotonic() + seconds
+        if replay.frozen or due > time.monotonic():
+            await replay.begin(spot)
+        if due > time.monotonic():
+            await _until(replay, spot, Wait(reason, due=due))
+        replay.remember(spot.note(StepState.COMPLETED))
+
+
+async def _until(replay: Replay, spot: Spot, wait: Wait) -> None:
+    """Wait; the end of a long wait is recorded at once where others keep the run from being suspended."""
+    left = None if wait.due is None else wait.due - time.monotonic()
+    if spot.entry is None and left is not None:
+        note = spot.note(StepState.RUNNING, wake_in=max(0.0, left))
+        if left > SHORT and not replay.is_alone():
+            await replay.save(note)
+            spot.entry = replay.history.at(spot.branch.name, spot.place)
+        else:
+            wait.note = note
+    await replay.wait(spot, wait)
+
+
+async def signal(replay: Replay, name: str, timeout: float | None) -> Any:
+    """Return the payload of the next signal of that name; raises `SignalTimeout`."""
+    spot = replay.enter(StepKind.SIGNAL, name)
+    if not spot.is_final:
+        with replay.occupied(spot):
+            await replay.begin(spot)
+            await _take_signal(replay, spot, timeout)
+    entry = replay.history.at(spot.branch.name, spot.place)
+    assert entry is not None  # noqa: S101 - recorded before, or just now
+    if entry.state is StepState.FAILED:
+        raise SignalTimeout(name)
+    return msgspec.json.decode(entry.result or "[null]")[0]
+
+
+async def _take_signal(replay: Replay, spot: Spot, timeout: float | None) -> None:
+    due = spot.entry.due if spot.entry is not None else None
+    if due is None and timeout is not None:
+        due = time.monotonic() + timeout
+    place = (replay.ledger.fence, spot.branch.name, spot.place, spot.name)
+    while True:
+        taken = await replay.ask(signals.take_signal(*place))
+        if taken.text is not None:
+            _complete(replay, spot, taken.text)
+            return
+        if due is not None and due <= time.monotonic():
+            await replay.save(spot.note(StepState.FAILED))
+            return
+        look = time.monotonic() + LOOK_EVERY
+        await _until(replay, spot, Wait(f"signal {spot.name!r}", due=due, look=look, signal=spot.name))
+
+
+def _complete(replay: Replay, spot: Spot, text: str) -> None:
+    entry = Entry(spot.name, spot.kind, StepState.COMPLETED, result=text, visited=True)
+    replay.history.put(spot.branch.name, spot.place, entry)
+
+
+End = tuple[int, str, Any, str | None]
+
+
+async def family(
+    replay: Replay, kind: StepKind, name: str, jobs: Sequence[NewJob], detail: dict[str, Any]
+) -> list[End]:
+    """Start children and return how each ended: id, outcome, result, reason."""
+    spot = replay.enter(kind, name)
+    if not spot.is_final:
+        with replay.occupied(spot):
+            await replay.begin(spot)
+            await _take_children(replay, spot, jobs, detail)
+    entry = replay.history.at(spot.branch.name, spot.place)
+    assert entry is not None  # noqa: S101 - recorded before, or just now
+    return [tuple(end) for end in msgspec.json.decode(entry.result or "[]")]
+
+
+async def _take_children(replay: Replay, spot: Spot, jobs: Sequence[NewJob], detail: dict[str, Any]) -> None:
+    fence = replay.ledger.fence
+    known = None if spot.entry is None else spot.entry.child_id
+    if known is None:
+        place = Place(
+            spot.branch.name, spot.place, spot.name, spot.kind, msgspec.json.encode(detail).decode()
+        )
+        found: int = await replay.ask(children.start_children(fence, place, jobs))
+        entry = Entry(spot.name, spot.kind, StepState.RUNNING, child_id=found, visited=True)
+        replay.history.put(spot.branch.name, spot.place, entry)
+    else:
+        found = known
+    reason = f"child {found}" if len(jobs) == 1 else f"{len(jobs)} children from {found} on"
+    fresh = known is None
+    while True:
+        if not fresh:
+            take = children.take_children(fence, spot.branch.name, spot.place, family=found, count=len(jobs))
+            taken = await replay.ask(take)
+            if taken.text is not None:
+                _complete(replay, spot, taken.text)
+                return
+        fresh = False
+        await replay.wait(spot, Wait(reason, look=time.monotonic() + LOOK_EVERY, family=found))
+
+
+def results(ends: Sequence[End]) -> list[Any]:
+    """Return the results of children; raises `ChildFailed` for the first one that has none."""
+    unhappy = [end for end in ends if end[1] != "completed"]
+    if unhappy:
+        job_id, outcome, _, reason = unhappy[0]
+        raise ChildFailed(job_id, outcome, reason or "no reason is recorded", others=len(unhappy) - 1)
+    return [end[2] for end in ends]
+
+
+def result_or_failure(end: End) -> Any:
+    """Return the result of a child, or the `ChildFailed` that says why it has none."""
+    job_id, outcome, result, reason = end
+    return (
+        result if outcome == "completed" else ChildFailed(job_id, outcome, reason or "no reason is recorded")
+    )
+
+
+def checked_policy(policy: str) -> str:
+    """Return what becomes of children when their parent is cancelled; raises `OptionInvalid`."""
+    if policy not in POLICIES:
+        raise OptionInvalid("policy", policy, "use cancel or abandon")
+    return policy
+
+
+def checked_requests(requests: Sequence[Any]) -> None:
+    """Raise `OptionInvalid` for what is no request."""
+    for request in requests:
+        if not isinstance(request, JobRequest):
+            raise OptionInvalid("request", request, "give what the handler's .job(...) returns")
