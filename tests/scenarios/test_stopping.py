@@ -3,8 +3,14 @@
 import asyncio
 from typing import Any
 
+import asyncpg
+import pytest
+
 import holdfast
+from holdfast.runtime.events import Events
 from holdfast.store import workers
+from holdfast.store.database import Connection
+from holdfast.store.listen import Notifications
 from holdfast.testing import Probe, ThrowawayDatabase
 
 
@@ -106,3 +112,23 @@ async def test_fifty_jobs_and_four_workers_make_fifty_calls(client: holdfast.Cli
     for handle in handles:
         await client.wait(handle.id, timeout=10)
     assert sorted(calls) == list(range(50))
+
+
+async def test_a_stop_in_the_middle_of_listening_leaves_no_connection(
+    db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is stopped as soon as it was started closes what it had opened by then."""
+    opened: list[Connection] = []
+    listening = asyncio.Event()
+
+    async def listens_for_ever(self: Connection, *_: object) -> None:
+        opened.append(self)
+        listening.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", listens_for_ever)
+    notifications = Notifications(db.database, Events())
+    await notifications.start()
+    await listening.wait()
+    await notifications.stop()
+    assert [connection.is_closed() for connection in opened] == [True]

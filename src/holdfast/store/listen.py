@@ -37,12 +37,12 @@ class Notifications(Service):
 
     async def turn(self) -> float:
         """Connect where needed, else check that the connection still answers."""
-        if self._connection is None or self._connection.is_closed():
-            await self._connect()
-            return KEEPALIVE
         try:
-            async with own_errors(self._database.schema), asyncio.timeout(PATIENCE):
-                await self._connection.execute("select 1")
+            if self._connection is None or self._connection.is_closed():
+                await self._connect()
+            else:
+                async with own_errors(self._database.schema), asyncio.timeout(PATIENCE):
+                    await self._connection.execute("select 1")
         except BaseException:
             await self._disconnect()
             raise
@@ -55,10 +55,11 @@ class Notifications(Service):
 
     async def _connect(self) -> None:
         connection = await self._database.connect()
+        # Known before it listens, so that a stop in between closes it.
+        self._connection = connection
         connection.add_termination_listener(self._terminated)
         async with own_errors(self._database.schema):
             await connection.add_listener(self._database.schema, self._heard)
-        self._connection = connection
         self.events.emit("listen.connected")
         self._tell("reconnected", "")
 
