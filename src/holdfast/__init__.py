@@ -15,6 +15,7 @@ from holdfast.client.migration import migrate
 from holdfast.client.synchronous import SyncClient
 from holdfast.errors import (
     ArgumentsInvalid,
+    BlobNotFound,
     ChildFailed,
     ConnectionUnsupported,
     DatabaseRefused,
@@ -40,6 +41,7 @@ from holdfast.errors import (
     UnknownKind,
     WaitTimeout,
 )
+from holdfast.model.blob import Blob
 from holdfast.model.job import AttemptRecord, Enqueued, JobHandle, JobRecord, JobState, UniquePolicy
 from holdfast.model.outcome import Cancel, Retry, Snooze
 from holdfast.model.step import ActivityRecord, StepRecord
@@ -51,6 +53,8 @@ __all__ = [
     "App",
     "ArgumentsInvalid",
     "AttemptRecord",
+    "Blob",
+    "BlobNotFound",
     "Cancel",
     "ChildFailed",
     "Client",

@@ -27,6 +27,7 @@ HoldfastError
 ├── SignalTimeout                the signal that a run waited for did not come in time
 ├── NonDeterministicRun          a run's code asks for another step than was recorded
 ├── RunEnded                     the run has ended or never was: it takes no signals
+├── BlobNotFound                 there is no such blob, or its run was pruned
 ├── StepNotFound                 the run has no finished step of that name
 ├── DrainEndless                 a drained test queue does not come to an end
 ├── ChildDied                    the process of a handler ended before its handler did
@@ -112,7 +113,7 @@ class StepsAtOnce(InputInvalid):
 
     def __init__(self, branch: str, name: str) -> None:
         super().__init__(
-            f"{name!r} was begun while branch {branch!r} was busy: "
+            f"{name!r} was begun in a task of its own, or while branch {branch!r} was busy: "
             "start what is to run at once in `async with run.branches()`"
         )
         self.branch, self.name = branch, name
@@ -287,6 +288,14 @@ class RunEnded(HoldfastError):
     def __init__(self, run_id: int) -> None:
         super().__init__(f"run {run_id} has ended or does not exist: it takes no signals")
         self.run_id = run_id
+
+
+class BlobNotFound(HoldfastError):
+    """There is no such blob: its run was pruned, or began anew."""
+
+    def __init__(self, blob_id: int) -> None:
+        super().__init__(f"blob {blob_id} does not exist (its run may have been pruned or begun anew)")
+        self.blob_id = blob_id
 
 
 class StepNotFound(HoldfastError):

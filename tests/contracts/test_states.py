@@ -10,9 +10,10 @@ import pytest
 import holdfast
 from holdfast.client.operator import Operator
 from holdfast.model.job import FINAL_STATES, JobState
-from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop
-from holdfast.store import attempts, counts, leader, workers
+from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspend
+from holdfast.store import attempts, counts, leader, runs, workers
 from holdfast.store.attempts import Demand, Ended, Fence, Returned
+from holdfast.store.runs import Suspended
 from holdfast.testing import Clock, ThrowawayDatabase
 
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text()
@@ -107,6 +108,24 @@ async def _ends_by_workers(story: Story) -> None:
             await story.jobs.cancel(job_id)
 
 
+async def _sleeps(story: Story) -> None:
+    for free in (0, 1):
+        for act in (story.client.signal, story.jobs.cancel, story.jobs.discard):
+            job_id = await story.enqueue()
+            asleep = Suspended(await story.claim(free=free), Suspend("a signal", signals=("go",)))
+            await story.run(runs.suspend_runs([asleep]))
+            await (act(job_id, "go") if act == story.client.signal else act(job_id))
+        await _cancel_all(story)
+    for options in ({}, {"delay": 60}):
+        await story.client.pause(await story.enqueue(**options))
+    await _cancel_all(story)
+
+
+async def _cancel_all(story: Story) -> None:
+    for (job_id,) in await story.db.fetch("select job_id from holdfast.live_jobs"):
+        await story.jobs.cancel(job_id)
+
+
 async def _ways_through_the_buffer(story: Story) -> None:
     await story.enqueue(delay=60)
     await story.stage(61)
@@ -159,6 +178,7 @@ async def test_jobs_make_the_transitions_of_the_diagram_and_no_others(story: Sto
     """Everything that moves a job is done once; what was seen is what is drawn."""
     for chapter in (
         _ends_by_workers,
+        _sleeps,
         _ways_through_the_buffer,
         _rescues,
         _replaces,
@@ -172,9 +192,9 @@ async def test_jobs_make_the_transitions_of_the_diagram_and_no_others(story: Sto
 
 
 def test_the_diagram_knows_every_state() -> None:
-    """Each state of the code is drawn, but for the one that belongs to workflows, and the ends are ends."""
+    """Each state of the code is drawn, and the ends are ends."""
     drawn = {state for arrow in DIAGRAM for state in arrow} - {START}
-    assert drawn == {state.value for state in JobState} - {"waiting"}
+    assert drawn == {state.value for state in JobState}
     assert {a for a, b in DIAGRAM if b == START} == {state.value for state in FINAL_STATES}
 
 

@@ -77,7 +77,12 @@ LATER = NOW + timedelta(minutes=5)
             "it was due at 2026-03-01 12:00:00 UTC, but nobody leads: "
             "start a worker, which makes it available",
         ),
-        ({"state": JobState.WAITING}, "its run is suspended until a signal, a timer or a child wakes it"),
+        ({"state": JobState.WAITING}, "its run waits for a signal, a timer or a child"),
+        ({"state": JobState.WAITING, "suspended_for": "signal 'go'"}, "its run waits for signal 'go'"),
+        (
+            {"state": JobState.WAITING, "suspended_for": "audit", "run_paused": True},
+            "its run is paused (audit): a resume lets it go on",
+        ),
         (
             HELD | {"state": JobState.CLAIMED},
             "worker 7 (w7) has claimed it and begins it as soon as a slot is free",

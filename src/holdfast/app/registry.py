@@ -27,6 +27,8 @@ E = TypeVar("E", bound=type[Exception])
 
 Call = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Job, Call], Awaitable[Any]]
+# From the name of a step and what is to be logged of it to what is logged.
+Redaction = Callable[[str, Any], Any]
 Lifespan = Callable[[], AsyncIterator[None]]
 
 
@@ -39,6 +41,7 @@ class App:
         self.schedules: dict[str, Schedule] = {}
         self.lifespans: list[Callable[[], AbstractAsyncContextManager[None]]] = []
         self.errors: dict[str, type[Exception]] = {}
+        self.redactions: list[Redaction] = []
 
     @overload
     def job(self, function: Callable[P, R]) -> Handler[P, R]: ...
@@ -153,6 +156,15 @@ class App:
         """
         self.errors[f"{wanted.__module__}.{wanted.__qualname__}"] = wanted
         return wanted
+
+    def redact(self, rule: Redaction) -> Redaction:
+        """Register a rule for the log of step calls: from a step's name and a value to what is logged.
+
+        A value is ``{"args": […], "kwargs": {…}}`` or a result, as plain JSON data.  Rules are applied in
+        order; where one fails, nothing of the value is logged.  What runs remember is not changed by them.
+        """
+        self.redactions.append(rule)
+        return rule
 
     def add(self, handler: Handler[P, R]) -> Handler[P, R]:
         """Register *handler*; a kind that is taken is refused."""

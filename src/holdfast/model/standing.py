@@ -16,6 +16,7 @@ class Standing:
     *workers* those online in its queue, *knowing* those of them with a handler for its kind, with
     *slots* in all, of which *busy* are taken.  *ahead* counts available jobs that go first, up to 1000.
     *lease_expires_at* is when the lease of its worker runs out; *leads* says that there is a leader.
+    *suspended_for* is what a suspended run waits for, *run_paused* that an operator holds it back.
     """
 
     now: datetime
@@ -40,3 +41,5 @@ class Standing:
     busy: int
     ahead: int
     leads: bool
+    suspended_for: str | None = None
+    run_paused: bool = False

@@ -18,7 +18,7 @@ def why_waiting(job: Standing) -> str | None:
         case JobState.AVAILABLE:
             return _refused(job) or _unserved(job) or _queued(job)
         case JobState.WAITING:
-            return "its run is suspended until a signal, a timer or a child wakes it"
+            return _suspended(job)
     return _held(job)
 
 
@@ -31,6 +31,12 @@ def _scheduled(job: Standing) -> str:
             f"it was due at {_moment(job.run_at)}, but nobody leads: start a worker, which makes it available"
         )
     return f"it has been due since {_moment(job.run_at)}: the leader makes it available in a moment"
+
+
+def _suspended(job: Standing) -> str:
+    if job.run_paused:
+        return f"its run is paused ({job.suspended_for}): a resume lets it go on"
+    return f"its run waits for {job.suspended_for or 'a signal, a timer or a child'}"
 
 
 def _refused(job: Standing) -> str | None:

@@ -28,6 +28,8 @@ from holdfast.worker.running import Cause, Running, TimedOut
 from holdfast.workflow.execution import Execution
 from holdfast.workflow.failures import Failures
 from holdfast.workflow.ledger import Ledger
+from holdfast.workflow.redaction import Redactions
+from holdfast.workflow.replay import Customs
 
 
 class Places(Protocol):
@@ -48,7 +50,7 @@ class Performer:
 
     def __init__(self, app: App, executors: Places) -> None:
         self._app, self._executors = app, executors
-        self._failures = Failures(app.errors)
+        self._customs = Customs(Failures(app.errors), Redactions(app.redactions))
 
     async def perform(self, running: Running) -> Transition | None:
         """Run the attempt to its end; answers the decision, or None where nothing must be written.
@@ -90,7 +92,7 @@ class Performer:
 
     async def _go_on(self, running: Running, workflow: Workflow[Any, Any], arguments: dict[str, Any]) -> Any:
         """Go on with a run; its middleware surrounds each attempt."""
-        execution = Execution(self._executors.ledger_for(running), workflow, arguments, self._failures)
+        execution = Execution(self._executors.ledger_for(running), workflow, arguments, self._customs)
         call: Callable[[], Awaitable[Any]] = execution.perform
         if self._app.middlewares:
             job = self._executors.job_for(running, Executor.LOOP)

@@ -62,7 +62,7 @@ class Branch:
         self.busy = self.cancelled = self.in_step = False
         self.wait: Wait | None = None
         self.future: asyncio.Future[None] | None = None
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Any] | None = None
 
     def child_name(self, name: str) -> str:
         """Return the full name of a new branch below this one; the same name again gets a number."""

@@ -54,7 +54,7 @@ class Branches:
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
-        self._parent = replay.branch()
+        self._parent = replay.branch("branches")
         self._handles: list[BranchHandle[Any]] = []
         self._failed = False
 

@@ -17,11 +17,10 @@ from holdfast.app.options import checked_text, seconds_from
 from holdfast.app.signature import json_text
 from holdfast.app.workflow import Workflow
 from holdfast.errors import InputInvalid, OptionInvalid, PayloadTooLarge
+from holdfast.model.blob import Blob
 from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff
 
 MAX_RESULT_BYTES = 1024 * 1024
-# What the log of calls keeps of parameters and results.
-MAX_SHOWN_BYTES = 16 * 1024
 MAX_TRIES = 10_000
 
 
@@ -36,6 +35,7 @@ class StepOptions:
     timeout: timedelta | float | None = None
     executor: str | None = None
     transaction: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class StepCall:
     executor: Executor
     handler: Handler[Any, Any] | None
     transaction: bool
+    apart: bool
 
     def result_text(self, value: Any) -> str | None:
         """Return a result as JSON text; raises `InputInvalid` or `PayloadTooLarge`."""
@@ -68,24 +69,13 @@ class StepCall:
         """Return a recorded result as the type that the function promises."""
         if text is None:
             return None
+        if self.apart:
+            return msgspec.json.decode(text, type=Blob)
         try:
             return msgspec.json.decode(text, type=_promised(self.function))
         except (msgspec.DecodeError, TypeError):
             # Recorded by an older function, or a return type that is not data: give the plain JSON.
             return msgspec.json.decode(text)
-
-    def parameters(self) -> str:
-        """Return the arguments as JSON text for the log of calls; what JSON cannot hold is described."""
-        return shown({"args": self.args, "kwargs": self.kwargs} if self.kwargs else {"args": self.args})
-
-
-def shown(value: Any) -> str:
-    """Return *value* as JSON text for the log of calls, or how large it was where it is too large."""
-    try:
-        text = json_text(msgspec.to_builtins(value, enc_hook=repr), InputInvalid)
-    except (InputInvalid, TypeError, ValueError, RecursionError):
-        text = msgspec.json.encode(ascii(value)).decode()
-    return text if len(text) <= MAX_SHOWN_BYTES else f'{{"left_out_bytes":{len(text)}}}'
 
 
 def made_call(wanted: Callable[..., Any], args: tuple[Any, ...], options: StepOptions) -> StepCall:
@@ -111,6 +101,7 @@ def made_call(wanted: Callable[..., Any], args: tuple[Any, ...], options: StepOp
         executor,
         handler,
         options.transaction,
+        options.apart,
     )
 
 
@@ -129,12 +120,8 @@ def _executor(
         return Executor.LOOP if _is_async(function) else Executor.THREAD
     if wanted not in tuple(Executor):
         raise OptionInvalid("executor", wanted, f"use one of {', '.join(Executor)}")
-    if _is_async(function) is not (wanted == Executor.LOOP):
-        raise OptionInvalid(
-            f"executor of step {name!r}",
-            wanted,
-            "async functions run on the loop, others in a thread or a process",
-        )
+    if _is_async(function) and wanted != Executor.LOOP:
+        raise OptionInvalid(f"executor of step {name!r}", wanted, "an async function runs on the loop")
     return Executor(wanted)
 
 

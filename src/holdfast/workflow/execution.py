@@ -16,11 +16,10 @@ from holdfast.rules.seeds import first_seed, next_seed
 from holdfast.rules.telling import one_line, told
 from holdfast.store import runs, steps
 from holdfast.workflow.calls import StepCall
-from holdfast.workflow.failures import Failures
 from holdfast.workflow.history import History
 from holdfast.workflow.ledger import Ledger
 from holdfast.workflow.moments import Moments
-from holdfast.workflow.replay import Continued, Ended, Raised, Replay, Returned
+from holdfast.workflow.replay import Continued, Customs, Ended, Raised, Replay, Returned
 from holdfast.workflow.run import Run
 from holdfast.workflow.steps import perform
 
@@ -34,10 +33,10 @@ class Execution:
     """
 
     def __init__(
-        self, ledger: Ledger, workflow: Workflow[Any, Any], arguments: dict[str, Any], failures: Failures
+        self, ledger: Ledger, workflow: Workflow[Any, Any], arguments: dict[str, Any], customs: Customs
     ) -> None:
         self._ledger, self._workflow, self._arguments = ledger, workflow, arguments
-        self._failures = failures
+        self._customs = customs
         claimed = ledger.claimed
         self._history = History(first_seed(claimed.id, claimed.enqueued_at))
         self._moments = Moments(claimed.claimed_at)
@@ -138,7 +137,7 @@ class Execution:
     # --- parts
 
     def _replay(self, *, frozen: bool = False) -> Replay:
-        return Replay(self._ledger, self._history, self._failures, frozen=frozen)
+        return Replay(self._ledger, self._history, self._customs, frozen=frozen)
 
     def _code(self, replay: Replay) -> Any:
         run = Run(replay, self._workflow, self._moments)

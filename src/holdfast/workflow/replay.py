@@ -20,6 +20,7 @@ from holdfast.workflow.calls import StepCall
 from holdfast.workflow.failures import Failures
 from holdfast.workflow.history import History
 from holdfast.workflow.ledger import Ledger
+from holdfast.workflow.redaction import Redactions
 
 T = TypeVar("T")
 
@@ -28,6 +29,14 @@ SHORT = 1.0
 # How long the code of a run may take to unwind, in seconds.
 LONGEST_UNWINDING = 5.0
 LONGEST_REASON = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Customs:
+    """What an application says about all of its runs: which errors it knows, and what is not to be logged."""
+
+    failures: Failures
+    redactions: Redactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +74,9 @@ class Replay:
     A *frozen* replay does nothing new: it ends where the record does.
     """
 
-    def __init__(self, ledger: Ledger, history: History, failures: Failures, *, frozen: bool = False) -> None:
-        self.ledger, self.history, self.failures, self.frozen = ledger, history, failures, frozen
+    def __init__(self, ledger: Ledger, history: History, customs: Customs, *, frozen: bool = False) -> None:
+        self.ledger, self.history, self.frozen = ledger, history, frozen
+        self.failures, self.redactions = customs.failures, customs.redactions
         self.branches: list[Branch] = []
         self.makeups: list[StepCall] = []
         self.outbox: list[NewJob] = []
@@ -79,6 +89,7 @@ class Replay:
     async def play(self, code: Coroutine[Any, Any, Any], name: str) -> Ended:
         """Run *code* as branch *name*; raises `LeaseLost` and what else keeps a run from being written."""
         main = Branch(name)
+        main.task = asyncio.current_task()
         self.branches.append(main)
         token = current_branch.set(main)
         ended: Ended | None = None
@@ -106,9 +117,7 @@ class Replay:
 
     def enter(self, kind: StepKind, name: str) -> Spot:
         """Take the next place of the current branch; raises what is recorded there about a cancel."""
-        branch = self.branch()
-        if branch.busy:
-            raise StepsAtOnce(branch.name, name)
+        branch = self.branch(name)
         entry = self.history.at(branch.name, branch.place)
         while entry is not None and entry.kind is StepKind.PATCH and kind is not StepKind.PATCH:
             branch.place += 1
@@ -123,14 +132,19 @@ class Replay:
             raise asyncio.CancelledError
         return spot
 
-    def branch(self) -> Branch:
-        """Return the branch whose code is running; raises `Unwinding` where nothing may be asked any more."""
+    def branch(self, name: str) -> Branch:
+        """Return the branch whose code asks for *name*; unwinds where nothing may be asked any more.
+
+        A branch is one task: of two, nobody could tell at a replay which was the first.
+        """
         if self.closing:
             raise Unwinding
         branch = current_branch.get(None)
         if branch is None or branch not in self.branches:
             msg = "a Run can be used only by the code of its own workflow, while that runs"
             raise InputInvalid(msg)
+        if branch.busy or asyncio.current_task() is not branch.task:
+            raise StepsAtOnce(branch.name, name)
         return branch
 
     @contextmanager
@@ -260,7 +274,7 @@ class Replay:
 
     def patched(self, name: str) -> bool:
         """Return whether the current branch takes the new way; what was recorded before took the old one."""
-        branch = self.branch()
+        branch = self.branch(name)
         entry = self.history.at(branch.name, branch.place)
         if entry is not None and (entry.kind, entry.name) == (StepKind.PATCH, name):
             branch.place += 1

@@ -14,10 +14,12 @@ from holdfast.app.handler import JobRequest
 from holdfast.app.options import Options, checked_text, resolved, seconds_from
 from holdfast.app.workflow import Workflow
 from holdfast.errors import OptionInvalid
+from holdfast.model.blob import Blob
 from holdfast.model.job import NewJob
 from holdfast.model.step import StepKind, StepState
 from holdfast.rules.seeds import drawn_float, drawn_uuid
 from holdfast.workflow import steps, waits
+from holdfast.workflow.blobs import fetch
 from holdfast.workflow.branches import Branches
 from holdfast.workflow.calls import StepOptions, made_call
 from holdfast.workflow.moments import Moments
@@ -91,9 +93,19 @@ class Run:
         """
         return await steps.perform(self._replay, made_call(function, args, StepOptions(**options)))
 
+    async def blob(self, function: Callable[..., Any], *args: Any, **options: Unpack[StepKeywords]) -> Blob:
+        """Call a step whose result (bytes or a JSON value, up to 64 MiB) is kept apart; returns its `Blob`."""
+        call = made_call(function, args, StepOptions(**options, apart=True))
+        kept: Blob = await steps.perform(self._replay, call)
+        return kept
+
+    async def read(self, blob: Blob) -> Any:
+        """Return the data of a blob; it lives as long as the run that has kept it.  Raises `BlobNotFound`."""
+        return await fetch(self._replay, blob)
+
     def on_failure(self, function: Callable[..., Any], *args: Any, **options: Unpack[StepKeywords]) -> None:
         """Have a step run if the run fails or is cancelled, the last one registered first."""
-        self._replay.branch()
+        self._replay.branch("on_failure")
         self._replay.makeups.append(made_call(function, args, StepOptions(**options)))
 
     def branches(self) -> Branches:
@@ -113,14 +125,14 @@ class Run:
     async def sleep(self, time: timedelta | float) -> None:
         """Sleep for a timedelta or seconds; the run holds no slot and no memory meanwhile."""
         seconds = seconds_from("time", time)
-        await waits.sleep(self._replay, seconds, f"a sleep of {seconds:g} s")
+        await waits.sleep(self._replay, seconds, f"the end of a sleep of {seconds:g} s")
 
     async def sleep_until(self, moment: datetime) -> None:
         """Sleep until a moment with a time zone; one that is past is no error."""
         if moment.tzinfo is None:
             raise OptionInvalid("moment", moment, "give a datetime with a time zone, such as run.now()")
         seconds = max(0.0, (moment - self._moments.now()).total_seconds())
-        await waits.sleep(self._replay, seconds, f"a sleep until {moment.isoformat()}")
+        await waits.sleep(self._replay, seconds, f"{moment.isoformat()}")
 
     async def wait_signal(self, name: str, *, timeout: timedelta | float | None = None) -> Any:
         """Return the payload of the next signal of that name, sent before or after.
@@ -183,13 +195,13 @@ class Run:
 
     def random(self) -> float:
         """Return a number from 0 to below 1, the same at every replay."""
-        branch = self._replay.branch()
+        branch = self._replay.branch("random")
         branch.draws += 1
         return drawn_float(self._replay.history.seed, branch.name, branch.draws)
 
     def uuid(self) -> UUID:
         """Return a UUID, the same at every replay: an idempotency key for what a step asks of others."""
-        branch = self._replay.branch()
+        branch = self._replay.branch("uuid")
         branch.draws += 1
         return drawn_uuid(self._replay.history.seed, branch.name, branch.draws)
 
@@ -209,7 +221,7 @@ class Run:
         Signals that were not read stay.  Raises `ArgumentsInvalid`.
         """
         text = self._workflow.signature.encode(args, kwargs)
-        self._replay.branch()
+        self._replay.branch("continue_as_new")
         self._replay.end(Continued(text))
         raise AssertionError
 

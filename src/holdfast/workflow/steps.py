@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import time
 from datetime import timedelta
@@ -13,8 +14,9 @@ from holdfast.errors import DatabaseUnavailable, InputInvalid, LeaseLost, Poison
 from holdfast.model.step import StepKind, StepNote, StepState
 from holdfast.rules.backoff import choose
 from holdfast.store import steps
+from holdfast.workflow.blobs import keep
 from holdfast.workflow.branch import Spot, Unwinding, Wait
-from holdfast.workflow.calls import StepCall, shown
+from holdfast.workflow.calls import StepCall
 from holdfast.workflow.ledger import StepTimedOut
 from holdfast.workflow.replay import Replay
 
@@ -80,7 +82,8 @@ class _Trial:
             if self._call.transaction:
                 await self._in_transaction()
                 return None
-            text = self._text(await self._called(self._call.args))
+            value = await self._called(self._call.args)
+            text = self._text(await keep(self._replay, value) if self._call.apart else value)
         except asyncio.CancelledError as cancelled:
             await self._cancelled()
             return cancelled
@@ -111,15 +114,19 @@ class _Trial:
             if call.executor is not Executor.LOOP:
                 return await self._outside(args)
             if call.timeout is None:
-                return await call.function(*args, **call.kwargs)
+                return await self._on_loop(args)
             async with asyncio.timeout(call.timeout) as limit:
-                return await call.function(*args, **call.kwargs)
+                return await self._on_loop(args)
         except StepTimedOut:
             raise self._late() from None
         except TimeoutError:
             if call.executor is Executor.LOOP and call.timeout is not None and limit.expired():
                 raise self._late() from None
             raise
+
+    async def _on_loop(self, args: tuple[Any, ...]) -> Any:
+        value = self._call.function(*args, **self._call.kwargs)
+        return await value if inspect.isawaitable(value) else value
 
     def _late(self) -> TimeoutError:
         return TimeoutError(f"step {self._call.name!r} took longer than {self._call.timeout:g} s")
@@ -167,13 +174,13 @@ class _Trial:
         await self._replay.save(self._note(state, **facts))
 
     def _note(self, state: StepState, **facts: Any) -> StepNote:
-        result = facts.get("result")
+        result, logged = facts.get("result"), self._replay.redactions
         return self._spot.note(
             state,
             tries=self._tries,
             seconds=time.monotonic() - self._began,
-            parameters=self._call.parameters(),
-            shown=None if result is None else _cut(result),
+            parameters=logged.parameters(self._call.name, self._call.args, self._call.kwargs),
+            shown=logged.result(self._call.name, result),
             **facts,
         )
 
@@ -193,7 +200,3 @@ class Undone(Exception):
 
 class Unkept(InputInvalid):
     """The result of a step cannot be kept; trying again would not change that."""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 16 * 1024 else shown("x" * len(text))

@@ -111,8 +111,9 @@ select holdfast.now(), l.state, l.queue, l.kind, l.run_at, l.failures, l.concurr
             where a.queue = l.queue and a.state = 'available' and (a.priority, a.job_id) < (l.priority, l.job_id)
             limit $2::integer
         ) earlier),
-       exists (select from holdfast.leader d where d.expires_at > holdfast.now())
+       exists (select from holdfast.leader d where d.expires_at > holdfast.now()), s.reason, coalesce(s.paused, false)
 from holdfast.live_jobs l
+left join holdfast.suspensions s on s.run_id = l.job_id
 left join holdfast.queues q on q.name = l.queue
 left join holdfast.workers h on h.id = l.worker_id
 cross join lateral (

@@ -1,0 +1,45 @@
+"""What the log of step calls keeps of parameters and results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.app.signature import json_text
+from holdfast.errors import InputInvalid
+
+MAX_SHOWN_BYTES = 16 * 1024
+WITHHELD = '{"left_out":"a redaction rule failed"}'
+
+
+class Redactions:
+    """Turns values into what is logged of them, by the application's rules."""
+
+    def __init__(self, rules: Sequence[Callable[[str, Any], Any]]) -> None:
+        self._rules = rules
+
+    def parameters(self, step: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return what is logged of a call's arguments, as JSON text; what JSON cannot hold is described."""
+        value = {"args": args, "kwargs": kwargs} if kwargs else {"args": args}
+        return self._shown(step, msgspec.to_builtins(value, enc_hook=repr))
+
+    def result(self, step: str, text: str | None) -> str | None:
+        """Return what is logged of a result, which is JSON text."""
+        if text is None or not self._rules:
+            return None if text is None else _cut(text)
+        return self._shown(step, msgspec.json.decode(text))
+
+    def _shown(self, step: str, value: Any) -> str:
+        try:
+            for rule in self._rules:
+                value = rule(step, value)
+            return _cut(json_text(value, InputInvalid))
+        except Exception:
+            # The door around a user's rule: its failure neither leaks the value nor fails the step.
+            return WITHHELD
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN_BYTES else f'{{"left_out_bytes":{len(text)}}}'

@@ -1,0 +1,42 @@
+"""Runs and what they do: an application to fill, and a run that is brought to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.testing import ThrowawayDatabase
+
+Rest = Callable[..., Any]
+
+
+@pytest.fixture
+def app() -> holdfast.App:
+    """An application for the test's workflows."""
+    return holdfast.App()
+
+
+@pytest.fixture
+def calls() -> list[str]:
+    """What the steps of a test have done, in order."""
+    return []
+
+
+@pytest.fixture
+def rests(db: ThrowawayDatabase, eventually: Any) -> Rest:
+    """Waits until a run is suspended: ``await rests(run_id)`` answers the reason."""
+
+    async def wait(run_id: int) -> Any:
+        return await eventually(
+            lambda: db.value(
+                "select s.reason from holdfast.suspensions s "
+                "join holdfast.live_jobs l on l.job_id = s.run_id and l.state = 'waiting' "
+                "where s.run_id = $1",
+                run_id,
+            )
+        )
+
+    return wait

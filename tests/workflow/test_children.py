@@ -1,0 +1,144 @@
+"""Children: jobs and runs of a run, in other queues, with results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.testing import ThrowawayDatabase
+
+LIVE = "select count(*) from holdfast.live_jobs"
+
+
+async def test_a_child_gives_its_result_to_its_parent(
+    client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase
+) -> None:
+    """A job in another queue, and a run with a wait of its own; the parent waits without a slot."""
+
+    @app.job(queue="other")
+    async def ship(order_id: int) -> str:
+        return f"shipped {order_id}"
+
+    @app.workflow(queue="other")
+    async def bill(run: holdfast.Run, order_id: int) -> str:
+        await run.sleep(1.2)
+        return f"billed {order_id}"
+
+    @app.workflow
+    async def order(run: holdfast.Run, order_id: int) -> list[str]:
+        return [await run.child(ship.job(order_id)), await run.child(bill.job(order_id=order_id))]
+
+    await work(app, slots=1)
+    handle = await client.enqueue(order.job(order_id=7))
+    assert await client.wait(handle.id, timeout=20) == ["shipped 7", "billed 7"]
+    parents = await db.fetch("select distinct parent_id from holdfast.jobs where parent_id is not null")
+    assert parents == [(handle.id,)]
+
+
+async def test_a_failed_child_is_an_error_that_can_be_caught(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """It names the child and its reason, also at a replay."""
+
+    @app.job
+    async def broken() -> None:
+        msg = "no stock"
+        raise holdfast.Poison(msg)
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> str:
+        try:
+            await run.child(broken.job())
+        except holdfast.ChildFailed as error:
+            caught = f"{error.outcome}: {error.reason}"
+        await run.wait_signal("go")
+        return caught
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    await client.signal(handle.id, "go")
+    assert await client.wait(handle.id, timeout=20) == "failed: poison: Poison: no stock"
+
+
+@pytest.mark.parametrize("count", [1, 2000])
+async def test_many_children_are_gathered_in_order(
+    client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase, count: int
+) -> None:
+    """They are enqueued at once, and the parent wakes once, when the last has ended."""
+
+    @app.job
+    async def square(n: int) -> int:
+        return n * n
+
+    @app.workflow
+    async def fan(run: holdfast.Run) -> int:
+        return sum(await run.children([square.job(n) for n in range(count)]))
+
+    await work(app, slots=20)
+    await work(app, slots=20)
+    handle = await client.enqueue(fan.job())
+    assert await client.wait(handle.id, timeout=60) == sum(n * n for n in range(count))
+    assert (await client.job(handle.id)).attempt == 2
+    assert await db.value(LIVE) == 0
+
+
+async def test_failures_among_many_children_stand_where_their_results_would(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """Or the first of them is raised, and says how many there are."""
+
+    @app.job
+    async def odd(n: int) -> int:
+        if n % 2 == 0:
+            raise holdfast.Poison(str(n))
+        return n
+
+    @app.workflow
+    async def fan(run: holdfast.Run) -> list[Any]:
+        ends = await run.children([odd.job(n) for n in range(4)], return_failures=True)
+        shown = [end.reason if isinstance(end, holdfast.ChildFailed) else end for end in ends]
+        try:
+            await run.children([odd.job(n) for n in range(4)])
+        except holdfast.ChildFailed as error:
+            shown.append(error.others)
+        return [*shown, await run.children([])]
+
+    await work(app)
+    handle = await client.enqueue(fan.job())
+    assert await client.wait(handle.id, timeout=20) == ["poison: Poison: 0", 1, "poison: Poison: 2", 3, 1, []]
+
+
+@pytest.mark.parametrize(("policy", "left"), [("cancel", []), ("abandon", ["wait"])])
+async def test_a_cancel_reaches_children_by_their_policy(
+    client: holdfast.Client,
+    work: Any,
+    app: holdfast.App,
+    rests: Any,
+    db: ThrowawayDatabase,
+    policy: str,
+    left: Any,
+) -> None:
+    """A waiting child is cancelled with its parent, or goes on without it."""
+
+    @app.workflow
+    async def wait(run: holdfast.Run) -> Any:
+        return await run.wait_signal("go")
+
+    @app.workflow
+    async def parent(run: holdfast.Run) -> Any:
+        return await run.child(wait.job(), policy=policy)
+
+    await work(app)
+    handle = await client.enqueue(parent.job())
+    await rests(handle.id)
+    child = await db.value("select job_id from holdfast.live_jobs where parent_id = $1", handle.id)
+    await rests(child)
+    await client.cancel(handle.id)
+    with pytest.raises(holdfast.JobCancelled):
+        await client.wait(handle.id, timeout=20)
+    if policy == "cancel":
+        with pytest.raises(holdfast.JobCancelled):
+            await client.wait(child, timeout=20)
+    assert [row[0] for row in await db.fetch("select kind from holdfast.live_jobs")] == left
