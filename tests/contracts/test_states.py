@@ -115,7 +115,8 @@ async def _sleeps(story: Story) -> None:
             asleep = Suspended(await story.claim(free=free), Suspend("a signal", signals=("go",)))
             await story.run(runs.suspend_runs([asleep]))
             await (act(job_id, "go") if act == story.client.signal else act(job_id))
-        await _cancel_all(story)
+            # One that woke would be the next to be claimed.
+            await _cancel_all(story)
     for options in ({}, {"delay": 60}):
         await story.client.pause(await story.enqueue(**options))
     await _cancel_all(story)
