@@ -1,6 +1,7 @@
 """Real PostgreSQL for every test: one server a session, one schema a test."""
 
 import asyncio
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -17,6 +18,12 @@ from holdfast.runtime.events import Events
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker.config import WorkerConfig
 from tests.store.scene import Scene
+
+
+def pytest_configure() -> None:
+    """Let programs that tests start be interrupted, although a job of a shell's background is born deaf to it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _server(version: int) -> Iterator[EmbeddedServer]:
