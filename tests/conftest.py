@@ -21,7 +21,7 @@ from tests.store.scene import Scene
 
 
 def pytest_configure() -> None:
-    """Let programs that tests start be interrupted, although a job of a shell's background is born deaf to it."""
+    """Let programs that tests start be interrupted: a job of a shell's background is born deaf to that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
