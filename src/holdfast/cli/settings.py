@@ -34,7 +34,9 @@ def settings(context: typer.Context, *, as_json: JsonOption = False) -> None:
 def shown(loaded: Loaded, name: str) -> Any:
     """Return the value of a setting as it may be shown."""
     value = getattr(loaded.settings, name)
-    return masked(value) if name in SECRETS and value is not None else value
+    if name not in SECRETS or value is None:
+        return value
+    return masked(value) if "://" in value else "***"
 
 
 def _text(value: Any) -> str | None:

@@ -86,6 +86,23 @@ class Settings:
         "info", one_of("debug", "info", "warning", "error"), "the least level that is logged"
     )
     folder: str = _setting(".holdfast", text(), "where `holdfast up` keeps its embedded PostgreSQL")
+    http_host: str = _setting("127.0.0.1", text(), "the address on which the service listens")
+    http_port: int = _setting(8700, whole(0, 65_535), "the port of the service; 0 takes a free one")
+    http_rate: int = _setting(500, whole(1, 1_000_000), "requests a second that the service takes per token")
+    http_proxies: tuple[str, ...] = _setting(
+        (), words(), "addresses of proxies whose X-Forwarded-For the service believes"
+    )
+    server: str | None = _setting(
+        None,
+        matching(r"https?://[^\s/?#@]+/?", "an address such as https://holdfast.example.com, without a path"),
+        "the service that commands and runners talk to, instead of a database",
+    )
+    token: str | None = _setting(
+        None,
+        matching(r"[!-~]+", "a token as it was shown"),
+        "what commands and runners show to the service",
+        secret=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
