@@ -79,7 +79,7 @@ async def test_unique_policies_work_from_plain_sql(db: ThrowawayDatabase) -> Non
     assert await db.value(replace) == first
     assert await db.value("select args::text from holdfast.jobs") == '{"n": 2}'
     with pytest.raises(DuplicateJob, match=f"job {first} already holds unique key 'u'"):
-        async with own_errors(db.schema):
+        with own_errors(db.schema):
             await db.value("select holdfast.enqueue('greet', unique_key => 'u', unique_policy => 'reject')")
 
 
@@ -124,7 +124,7 @@ async def test_a_bad_option_is_refused_by_name(db: ThrowawayDatabase, call: str,
     assert complaint in str(refused.value)
     assert await db.value("select count(*) from holdfast.jobs") == 0
     with pytest.raises(InputInvalid):
-        async with own_errors(db.schema):
+        with own_errors(db.schema):
             raise refused.value
 
 

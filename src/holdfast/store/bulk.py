@@ -74,7 +74,7 @@ async def copy_jobs(connection: Connection, schema: str, jobs: Sequence[NewJob])
     """Put *jobs* in by COPY, inside the transaction that *connection* is in."""
     reserved = await run_on(connection, statements.reserve_ids(len(jobs)), schema)
     work = load(jobs, reserved)
-    async with own_errors(schema):
+    with own_errors(schema):
         for table in work.tables:
             await connection.copy_records_to_table(
                 table.name, schema_name=schema, columns=table.columns, records=table.rows

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -91,8 +91,8 @@ class DatabaseConfig:
         }
 
 
-@asynccontextmanager
-async def own_errors(schema: str, address: str | None = None) -> AsyncIterator[None]:
+@contextmanager
+def own_errors(schema: str, address: str | None = None) -> Iterator[None]:
     """Raise Holdfast's errors for what a driver raises inside; *address* is what it connects to."""
     try:
         yield
@@ -105,7 +105,7 @@ async def own_errors(schema: str, address: str | None = None) -> AsyncIterator[N
 
 async def run_on(connection: Connection, statement: Statement[T], schema: str) -> T:
     """Run *statement* on an asyncpg connection, inside whatever transaction it is in."""
-    async with own_errors(schema):
+    with own_errors(schema):
         rows = await connection.fetch(rendered(statement.text, schema), *statement.parameters)
     return statement.reader(rows)
 
@@ -120,6 +120,7 @@ class Database:
     def __init__(self, config: DatabaseConfig) -> None:
         self.config = config
         self.schema = config.schema
+        self._address = shown_address(config.dsn)
         self._pool: asyncpg.Pool[Any] | None = None
         self._opening = asyncio.Lock()
 
@@ -128,7 +129,7 @@ class Database:
         async with self._opening:
             if self._pool is not None:
                 return
-            async with self._connecting():
+            with self._connecting():
                 # No floor: the pool would complain in its own words for as long as the database is away.
                 pool = await asyncpg.create_pool(
                     **self.config.connect_options(),
@@ -153,11 +154,11 @@ class Database:
 
     async def connect(self) -> Connection:
         """Return a connection of its own, outside the pool."""
-        async with self._connecting():
+        with self._connecting():
             return cast(Connection, await asyncpg.connect(**self.config.connect_options()))
 
-    def _connecting(self) -> AbstractAsyncContextManager[None]:
-        return own_errors(self.schema, shown_address(self.config.dsn))
+    def _connecting(self) -> AbstractContextManager[None]:
+        return own_errors(self.schema, self._address)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -165,7 +166,7 @@ class Database:
         if self._pool is None:
             msg = "there are no connections yet: use the client in `async with`, or call its open() first"
             raise DatabaseUnavailable(msg)
-        async with self._connecting():
+        with self._connecting():
             lent = await self._pool.acquire()
         try:
             # The proxy that the pool lends has every method of a connection.
@@ -183,7 +184,7 @@ class Database:
         async with self.connection() as connection:
             # A claim under a limit counts what is committed once it has its lock, whatever the default is.
             transaction = connection.transaction(isolation="read_committed")
-            async with own_errors(self.schema):
+            with own_errors(self.schema):
                 await transaction.start()
             try:
                 yield connection
@@ -192,7 +193,7 @@ class Database:
                 with suppress(*DRIVER_ERRORS):
                     await transaction.rollback()
                 raise
-            async with own_errors(self.schema):
+            with own_errors(self.schema):
                 await transaction.commit()
 
     async def run(self, statement: Statement[T], connection: Connection | None = None) -> T:

@@ -25,6 +25,8 @@ class JobEnd:
 
 def enqueue_jobs(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
     """Put *jobs* in; answers one handle for each, in order."""
+    if len(jobs) == 1 and jobs[0].unique_key is None and jobs[0].concurrency_key is None:
+        return enqueue_job(jobs[0])
     parameters = (
         [job.kind for job in jobs],
         [job.queue for job in jobs],
@@ -44,6 +46,26 @@ def enqueue_jobs(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
         [job.trace for job in jobs],
     )
     return Statement("enqueue_jobs", _SQL["enqueue_jobs"], parameters, _handles)
+
+
+def enqueue_job(job: NewJob) -> Statement[list[JobHandle]]:
+    """Put in one job that has no key; answers its handle."""
+    parameters = (
+        job.kind,
+        job.queue,
+        job.args,
+        job.priority,
+        job.max_attempts,
+        job.timeout,
+        job.run_at and job.run_at.isoformat(),
+        job.delay,
+        job.retry,
+        array_literal(job.tags),
+        job.meta,
+        job.parent_id,
+        job.trace,
+    )
+    return Statement("enqueue_job", _SQL["enqueue_job"], parameters, _handles)
 
 
 def array_literal(values: Sequence[str]) -> str:

@@ -41,8 +41,9 @@ class Notifications(Service):
             if self._connection is None or self._connection.is_closed():
                 await self._connect()
             else:
-                async with own_errors(self._database.schema), asyncio.timeout(PATIENCE):
-                    await self._connection.execute("select 1")
+                with own_errors(self._database.schema):
+                    async with asyncio.timeout(PATIENCE):
+                        await self._connection.execute("select 1")
         except BaseException:
             await self._disconnect()
             raise
@@ -58,7 +59,7 @@ class Notifications(Service):
         # Known before it listens, so that a stop in between closes it.
         self._connection = connection
         connection.add_termination_listener(self._terminated)
-        async with own_errors(self._database.schema):
+        with own_errors(self._database.schema):
             await connection.add_listener(self._database.schema, self._heard)
         self.events.emit("listen.connected")
         self._tell("reconnected", "")

@@ -71,13 +71,14 @@ async def migrate(database: Database) -> list[Migration]:
 
 async def drop(database: Database) -> None:
     """Drop the schema with everything in it: only for one that was made to be thrown away."""
-    async with database.connection() as connection, own_errors(database.schema):
-        await connection.execute(f'drop schema if exists "{database.schema}" cascade', timeout=LONGEST)
+    async with database.connection() as connection:
+        with own_errors(database.schema):
+            await connection.execute(f'drop schema if exists "{database.schema}" cascade', timeout=LONGEST)
 
 
 async def _applied(connection: Connection, schema: str) -> Mapping[int, str | None] | None:
     """Return the checksum of each migration that *schema* has, or None where it was never migrated."""
-    async with own_errors(schema):
+    with own_errors(schema):
         if await connection.fetchval("select to_regclass($1)", f'"{schema}".schema_versions') is None:
             return None
         # Schemas from before the first release may lack the column; read so, they have no checksum.
@@ -108,13 +109,13 @@ async def _apply(database: Database, step: Migration) -> bool:
         facts = (step.number, step.title, step.checksum)
         if not await connection.fetchval(rendered(insert, database.schema), *facts):
             return False
-        async with own_errors(database.schema):
+        with own_errors(database.schema):
             await connection.execute(rendered(step.text, database.schema), timeout=LONGEST)
     return True
 
 
 async def _begin(connection: Connection, schema: str) -> None:
-    async with own_errors(schema):
+    with own_errors(schema):
         await _take_turn(connection, schema)
 
 

@@ -91,8 +91,9 @@ class RunLedger:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
         """Lend a connection of its own inside a transaction."""
-        async with own_errors(self._database.schema), self._sessions.transaction() as connection:
-            yield connection
+        with own_errors(self._database.schema):
+            async with self._sessions.transaction() as connection:
+                yield connection
 
     async def run_on(self, connection: Connection, statement: Statement[T]) -> T:
         """Run a statement on a connection that `transaction` has lent."""

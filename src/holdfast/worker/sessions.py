@@ -31,7 +31,7 @@ class Sessions:
     async def transaction(self) -> AsyncIterator[Connection]:
         """Lend a connection inside a transaction that commits when the block ends well."""
         pool = await self._open()
-        async with own_errors(self.config.schema):
+        with own_errors(self.config.schema):
             lent = await pool.acquire()
         try:
             async with lent.transaction():
@@ -54,7 +54,7 @@ class Sessions:
     async def _open(self) -> asyncpg.Pool[Any]:
         async with self._opening:
             if self._pool is None:
-                async with own_errors(self.config.schema):
+                with own_errors(self.config.schema):
                     self._pool = await asyncpg.create_pool(**self._options(), min_size=0, max_size=self._most)
             return self._pool
 
