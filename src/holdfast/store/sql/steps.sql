@@ -12,7 +12,8 @@ order by s.branch, s.place;
 -- name: save_steps
 -- Writes places of held runs, and a line of the log for each call of a step ($15 is its parameters, null for none), one
 -- array per column.  $9 is how many seconds ago the place began, null where it has not, $10 in how many it wakes.
--- What has ended stays as it is, and nothing gives way to an older attempt or an earlier try.
+-- What has ended stays as it is, and nothing gives way to an older attempt or an earlier try; of several notes about
+-- one place the furthest is written.
 -- Locks live_jobs rows in id order, so that nobody takes a run meanwhile.  Answers each run whose lease still held, and
 -- whether somebody wants it paused; of a run that is missing from the answer nothing was written.
 with noted as (
@@ -31,11 +32,13 @@ with noted as (
 ), written as (
     insert into holdfast.steps as s (run_id, branch, place, name, kind, state, attempt, tries, started_at, finished_at,
                                      wake_at, result, error, detail)
-    select n.run_id, n.branch, n.place, n.name, n.kind, n.state, n.attempt, n.tries,
+    select distinct on (n.run_id, n.branch, n.place)
+           n.run_id, n.branch, n.place, n.name, n.kind, n.state, n.attempt, n.tries,
            holdfast.now() - make_interval(secs => n.seconds),
            case when n.state in ('completed', 'failed') then holdfast.now() end,
            holdfast.now() + make_interval(secs => n.wake_in), n.result, n.error, n.detail
     from noted n join held h on h.job_id = n.run_id and h.attempt = n.attempt
+    order by n.run_id, n.branch, n.place, n.state in ('completed', 'failed') desc, n.tries desc, n.state = 'retrying' desc
     on conflict (run_id, branch, place) do update
     set name = excluded.name, kind = excluded.kind, state = excluded.state, attempt = excluded.attempt,
         tries = excluded.tries, started_at = coalesce(s.started_at, excluded.started_at),
