@@ -15,7 +15,7 @@ HoldfastError
 ├── UnknownKind                  no handler is registered under that kind
 ├── DuplicateJob                 a live job has the same unique key
 ├── JobNotFound                  no job has that id
-├── QueueNotFound, WorkerNotFound, ScheduleNotFound
+├── QueueNotFound, WorkerNotFound, ScheduleNotFound, TokenNotFound
 ├── WorkerEnded                  the worker is gone, so that nothing can be asked of it
 ├── StateConflict                the job's state does not allow the action
 ├── LeaseLost                    another attempt owns the job now; nothing was changed
@@ -27,12 +27,23 @@ HoldfastError
 ├── SignalTimeout                the signal that a run waited for did not come in time
 ├── NonDeterministicRun          a run's code asks for another step than was recorded
 ├── RunEnded                     the run has ended or never was: it takes no signals
+├── NotARun                      the job is no execution of a workflow
 ├── BlobNotFound                 there is no such blob, or its run was pruned
 ├── StepNotFound                 the run has no finished step of that name
 ├── DrainEndless                 a drained test queue does not come to an end
 ├── ChildDied                    the process of a handler ended before its handler did
+├── ProgramRefused               the system will not start the program of a job
+├── ServerUnavailable            the Holdfast server cannot be reached
+├── ServerRefused                the Holdfast server refused a request for a reason that it names
 ├── DependencyMissing            an optional package is not installed
 ├── Poison                       raised by a handler: this job can never succeed
+├── TokenTaken                   a valid token has that name
+├── TokenInvalid                 a request shows no valid token
+├── AccessDenied                 the token's role does not allow the request
+├── RequestsTooMany              somebody asks more often than they may
+├── RequestKeyReused             an idempotency key came with another request before
+├── ServiceUnavailable           the service cannot be reached
+├── ServiceRefused               the service's answer is of no kind that we know
 ├── DatabaseUnavailable          PostgreSQL cannot be reached
 ├── DatabaseRefused              PostgreSQL refused a statement for a reason of its own
 └── SchemaMismatch
@@ -43,6 +54,9 @@ HoldfastError
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 
 class HoldfastError(Exception):
@@ -290,6 +304,14 @@ class RunEnded(HoldfastError):
         self.run_id = run_id
 
 
+class NotARun(HoldfastError):
+    """The job is no execution of a workflow, so that it has no steps and takes no signals."""
+
+    def __init__(self, job_id: int, kind: str) -> None:
+        super().__init__(f"job {job_id} is not a run: its kind {kind!r} is no workflow, see `holdfast jobs`")
+        self.job_id, self.kind = job_id, kind
+
+
 class BlobNotFound(HoldfastError):
     """There is no such blob: its run was pruned, or began anew."""
 
@@ -299,11 +321,12 @@ class BlobNotFound(HoldfastError):
 
 
 class StepNotFound(HoldfastError):
-    """The run has no finished step of that name in that branch."""
+    """The run has no finished step of that name in that branch; *finished* are those that it has."""
 
-    def __init__(self, run_id: int, step: str, branch: str) -> None:
-        super().__init__(f"run {run_id} has no finished step {step!r} in branch {branch!r}: see its history")
-        self.run_id, self.step, self.branch = run_id, step, branch
+    def __init__(self, run_id: int, step: str, branch: str, finished: tuple[str, ...] = ()) -> None:
+        known = f"finished are {', '.join(finished)}" if finished else "it has finished none yet"
+        super().__init__(f"run {run_id} has no finished step {step!r} in branch {branch!r}: {known}")
+        self.run_id, self.step, self.branch, self.finished = run_id, step, branch, finished
 
 
 class DrainEndless(HoldfastError):
@@ -325,6 +348,33 @@ class ChildDied(HoldfastError):
         self.end = end
 
 
+class ProgramRefused(HoldfastError):
+    """The system will not start the program of a job."""
+
+    def __init__(self, program: str, problem: str) -> None:
+        super().__init__(f"{program!r} cannot be started: {problem}")
+        self.program, self.problem = program, problem
+
+
+class ServerUnavailable(HoldfastError):
+    """The Holdfast server cannot be reached, or has no answer for now; it is worth asking again."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(f"the Holdfast server at {address} does not answer: {problem}")
+        self.address, self.problem = address, problem
+
+
+class ServerRefused(HoldfastError):
+    """The Holdfast server refused a request: *status* is HTTP's, *problem* what it says itself.
+
+    *facts* are the other fields of its answer.
+    """
+
+    def __init__(self, status: int, problem: str, facts: Mapping[str, Any] | None = None) -> None:
+        super().__init__(f"the Holdfast server refused ({status}): {problem}")
+        self.status, self.problem, self.facts = status, problem, dict(facts or {})
+
+
 class DependencyMissing(HoldfastError):
     """An optional package is not installed."""
 
@@ -335,6 +385,61 @@ class DependencyMissing(HoldfastError):
 
 class Poison(HoldfastError):
     """Raise it in a handler when the job can never succeed: it fails at once, without retries."""
+
+
+class TokenNotFound(HoldfastError):
+    """No token has that id."""
+
+    def __init__(self, token_id: int) -> None:
+        super().__init__(f"token {token_id} is unknown: see `holdfast tokens list`")
+        self.token_id = token_id
+
+
+class TokenTaken(HoldfastError):
+    """A valid token has that name, which has to tell in the audit log who acted."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a valid token is named {name!r}: revoke it first, or choose another name")
+        self.name = name
+
+
+class TokenInvalid(HoldfastError):
+    """A request shows no token, or one that was never made, is revoked or has expired."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"{problem}: send `Authorization: Bearer` with a token of `holdfast tokens create`")
+
+
+class AccessDenied(HoldfastError):
+    """The token's role does not allow the request."""
+
+    def __init__(self, role: str, right: str) -> None:
+        super().__init__(f"a token of role {role} may not do this: it takes one with the right to {right}")
+        self.role, self.right = role, right
+
+
+class RequestsTooMany(HoldfastError):
+    """Somebody asks more often than they may; *retry_after* is in seconds."""
+
+    def __init__(self, what: str, retry_after: float) -> None:
+        super().__init__(f"too many {what}: try again in {retry_after:.1f} s")
+        self.retry_after = retry_after
+
+
+class RequestKeyReused(HoldfastError):
+    """An idempotency key came with another request before; nothing was done."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"idempotency key {key!r} came with another request before: take a fresh one")
+        self.key = key
+
+
+class ServiceUnavailable(HoldfastError):
+    """The service cannot be reached; nothing is known to have been changed."""
+
+
+class ServiceRefused(HoldfastError):
+    """The service answered with an error that this release does not know."""
 
 
 class DatabaseUnavailable(HoldfastError):

@@ -23,6 +23,7 @@ from holdfast.cli import (
     queues,
     schedules,
     settings,
+    tokens,
     up,
     worker,
     workers,
@@ -77,6 +78,7 @@ app.add_typer(jobs.app, name="jobs")
 app.add_typer(queues.app, name="queues")
 app.add_typer(workers.app, name="workers")
 app.add_typer(schedules.app, name="schedules")
+app.add_typer(tokens.app, name="tokens")
 app.command()(audit.audit)
 
 

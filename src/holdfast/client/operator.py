@@ -8,6 +8,7 @@ from datetime import datetime
 from holdfast.client.job_operator import LISTING_TIMEOUT, JobOperator
 from holdfast.client.queue_operator import QueueOperator
 from holdfast.client.schedule_operator import ScheduleOperator
+from holdfast.client.token_operator import TokenOperator
 from holdfast.client.worker_operator import WorkerOperator
 from holdfast.model.audit import AuditRecord
 from holdfast.store import audit, overview, schedules
@@ -23,6 +24,7 @@ class Operator:
         self.queues = QueueOperator(database, actor)
         self.workers = WorkerOperator(database, actor)
         self.schedules = ScheduleOperator(database, actor)
+        self.tokens = TokenOperator(database, actor)
 
     async def audit(
         self,

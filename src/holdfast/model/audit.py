@@ -20,7 +20,8 @@ class AuditRecord:
     """One act of an operator.
 
     *action* is noun and verb such as ``job.cancel``; *subject* names one thing, such as ``job 42`` or
-    ``queue mail``; *detail* says how it stood before and after.
+    ``queue mail``; *detail* says how it stood before and after; *address* is the network address that it came
+    from over HTTP.
     """
 
     id: int
@@ -30,3 +31,4 @@ class AuditRecord:
     subject: str
     reason: str | None
     detail: Any
+    address: str | None = None

@@ -35,3 +35,8 @@ def write_audit(mandate: Mandate, action: str, subject: str, detail: dict[str, A
     text = msgspec.json.encode(detail).decode()
     parameters = (mandate.actor, action, subject, mandate.reason, text)
     return Statement("write_audit", _SQL["write_audit"], parameters, first_value)
+
+
+def note_address(address: str) -> Statement[str]:
+    """Let the acts of this transaction be audited with the network *address* that they came from."""
+    return Statement("note_address", _SQL["note_address"], (address,), first_value)

@@ -1,0 +1,111 @@
+"""`holdfast tokens`: create, list, revoke."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.moments import ago, clock, seconds
+from holdfast.cli.operating import ActorOption, ReasonOption, group, operate
+from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.client.operator import Operator
+from holdfast.model.token import Role, TokenRecord
+
+app = group("Make, see and revoke the tokens that the service asks for.")
+
+COLUMNS = ("id", "name", "role", "state", "made", "by", "expires", "used")
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Who will use it; the audit log names them so.")],
+    *,
+    role: Annotated[
+        Role, typer.Option(help="admin, operator, producer, viewer or registrar.", metavar="ROLE")
+    ],
+    expires: Annotated[
+        str | None, typer.Option(help="For how long it is good, such as 90d; else until it is revoked.")
+    ] = None,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a token and print it, this once; Holdfast keeps only its hash."""
+    length = seconds("--expires", expires)
+    made = operate(
+        context,
+        lambda operator: operator.tokens.create(name, role, expires=length, reason=reason),
+        actor=actor,
+    )
+    if as_json:
+        print_json({"token": made.text} | {"record": made.record})
+        return
+    typer.echo(made.text)
+    until = "" if made.record.expires_at is None else f" until {clock(made.record.expires_at)} UTC"
+    typer.echo(f"token {made.record.id}: {role.value} {name}{until}; it is not shown again", err=True)
+
+
+@app.command("list")
+def list_tokens(
+    context: typer.Context,
+    *,
+    ended: Annotated[bool, typer.Option("--all", help="Those too that are no longer valid.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
+    before: Annotated[
+        int | None, typer.Option(help="Only ids below: the last id of the former page.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List tokens, newest first; never their text."""
+
+    async def work(operator: Operator) -> None:
+        found = await operator.tokens.find(ended=ended, before=before, limit=limit)
+        if as_json:
+            print_json(found)
+            return
+        now = await operator.now()
+        print_table(COLUMNS, [_row(token, now) for token in found], nothing="there is no token")
+        if len(found) == limit:
+            typer.echo(f"more: --before {found[-1].id}")
+
+    operate(context, work)
+
+
+def _row(token: TokenRecord, now: datetime) -> tuple[object, ...]:
+    return (
+        token.id,
+        token.name,
+        token.role,
+        _state(token, now),
+        ago(token.created_at, now),
+        token.created_by,
+        None if token.expires_at is None else f"{clock(token.expires_at)} UTC",
+        ago(token.last_used_at, now),
+    )
+
+
+def _state(token: TokenRecord, now: datetime) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "valid" if token.expires_at is None or token.expires_at > now else "expired"
+
+
+@app.command()
+def revoke(
+    context: typer.Context,
+    token_ids: Annotated[list[int], typer.Argument(help="The ids of tokens.", metavar="ID...")],
+    *,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+) -> None:
+    """End tokens at once, for good."""
+
+    async def work(operator: Operator) -> None:
+        for token_id in token_ids:
+            revoked = await operator.tokens.revoke(token_id, reason)
+            typer.echo(f"token {token_id} ({revoked.name}) is revoked")
+
+    operate(context, work, actor=actor)

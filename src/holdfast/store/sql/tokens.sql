@@ -1,0 +1,56 @@
+-- Tokens are looked up by the SHA-256 of their text; times are the database's.
+
+-- name: create_token
+-- Makes a token named $1 with the hash $2 and role $3, for runner $4 and attempt $6 of job $5 where they are given, in
+-- the name of $7, for $8 seconds (null: for ever).  Zero rows: a valid token has that name.
+insert into holdfast.tokens (name, sha256, role, worker_id, job_id, attempt, created_by, created_at, expires_at)
+values ($1::text, $2::bytea, $3::text, $4::bigint, $5::bigint, $6::integer, $7::text, holdfast.now(),
+        holdfast.now() + make_interval(secs => $8::double precision))
+on conflict (name) where revoked_at is null and role in ('admin', 'operator', 'producer', 'viewer', 'registrar')
+do nothing
+returning id, name, role, worker_id, job_id, attempt, created_by, created_at, expires_at, revoked_at, last_used_at;
+
+-- name: use_token
+-- The valid token with the hash $1, as somebody uses it; noted at most once a minute.  Zero rows: there is none.
+with found as materialized (
+    select t.* from holdfast.tokens t
+    where t.sha256 = $1::bytea and t.revoked_at is null and (t.expires_at is null or t.expires_at > holdfast.now())
+), noted as (
+    update holdfast.tokens t set last_used_at = holdfast.now() from found f
+    where t.id = f.id and (f.last_used_at is null or f.last_used_at < holdfast.now() - interval '1 minute')
+)
+select f.id, f.name, f.role, f.worker_id, f.job_id, f.attempt, f.created_by, f.created_at, f.expires_at,
+       f.revoked_at, f.last_used_at, f.sha256
+from found f;
+
+-- name: has_tokens
+-- Whether a token was ever made: from then on nobody comes in without one, even if all are revoked.
+select exists (select from holdfast.tokens t);
+
+-- name: list_tokens
+-- Up to $3 tokens with ids below $2, newest first; those of assignments, and those that are no longer valid, only
+-- where $1 says so.
+select t.id, t.name, t.role, t.worker_id, t.job_id, t.attempt, t.created_by, t.created_at, t.expires_at, t.revoked_at,
+       t.last_used_at
+from holdfast.tokens t
+where ($2::bigint is null or t.id < $2::bigint)
+  and ($1::boolean or (t.revoked_at is null and (t.expires_at is null or t.expires_at > holdfast.now())
+                       and t.role <> 'assignment'))
+order by t.id desc limit $3::integer;
+
+-- name: revoke_token
+-- Ends token $1 and tells every service, which may remember it.  Zero rows: there is none, or it was revoked before.
+with gone as (
+    update holdfast.tokens t set revoked_at = holdfast.now() where t.id = $1::bigint and t.revoked_at is null
+    returning t.id, t.name, t.role, t.worker_id, t.job_id, t.attempt, t.created_by, t.created_at, t.expires_at,
+              t.revoked_at, t.last_used_at
+), told as (
+    select pg_notify('holdfast', 'tokens') from gone
+)
+select g.* from gone g, (select count(*) from told) n;
+
+-- name: find_token
+-- Token $1, valid or not.  Zero rows: there is none.
+select t.id, t.name, t.role, t.worker_id, t.job_id, t.attempt, t.created_by, t.created_at, t.expires_at, t.revoked_at,
+       t.last_used_at
+from holdfast.tokens t where t.id = $1::bigint;
