@@ -1,0 +1,1 @@
+"""The runner program: claims assignments over HTTPS and runs them.  It never sees the database."""

@@ -1,0 +1,192 @@
+"""Starts a program for an assignment, streams what it says, and ends it with all that it started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import socketpair
+from typing import Any, Self
+
+import msgspec
+
+from holdfast.errors import ProgramRefused
+from holdfast.runners.agent import keeper
+
+# The most that is read at once, in bytes.
+READ_SIZE = 64 * 1024
+# How long the streams may stay open after everything that could write to them is dead, in seconds.
+LONGEST_ECHO = 5.0
+
+# Called with the name of a stream and its next bytes.
+Listener = Callable[[str, bytes], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A program to run; *env* is all of its environment."""
+
+    argv: Sequence[str]
+    cwd: Path
+    env: Mapping[str, str]
+    stdin: bytes = b""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program and all its children used; *wall_seconds* is how long it ran."""
+
+    user_seconds: float = 0.0
+    system_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    blocks_read: int = 0
+    blocks_written: int = 0
+    wall_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramEnd:
+    """How a program ended: *code* as a shell's parent sees it, a signal as a negative number.
+
+    *code* is None where the program was lost with its keeper.  *orphans* counts what it had left running.
+    """
+
+    code: int | None
+    orphans: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def signal_name(self) -> str | None:
+        """The name of the signal that ended it, or None."""
+        if self.code is None or self.code >= 0:
+            return None
+        try:
+            return signal.Signals(-self.code).name
+        except ValueError:
+            return f"signal {-self.code}"
+
+
+class Told(msgspec.Struct):
+    """A line of the keeper's."""
+
+    began: int | None = None
+    refused: str | None = None
+    file: str | None = None
+    ended: int | None = None
+    orphans: int = 0
+    usage: dict[str, float | int] | None = None
+
+
+class Program:
+    """One program that runs, under a keeper of its own."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        listener: Listener,
+    ) -> None:
+        self._process, self._reader, self._writer = process, reader, writer
+        self._began = asyncio.get_running_loop().time()
+        self.pid = 0
+        self._pumps = [
+            asyncio.create_task(_pump(name, stream, listener), name=f"holdfast {name}")
+            for name, stream in (("stdout", process.stdout), ("stderr", process.stderr))
+            if stream is not None
+        ]
+
+    @classmethod
+    async def start(cls, command: Command, listener: Listener, *, channel: int | None = None) -> Self:
+        """Start *command*; raises `ProgramRefused` where the system will not.
+
+        *listener* gets every piece of its output as soon as it is there.  *channel* is a file descriptor
+        that the program inherits under the same number.
+        """
+        ours, theirs = socketpair()
+        with theirs, ExitStack() as undo:
+            undo.callback(ours.close)
+            passed = (theirs.fileno(),) if channel is None else (theirs.fileno(), channel)
+            process = await _start_keeper(theirs.fileno(), passed, command.stdin)
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            undo.pop_all()
+        program = cls(process, reader, writer, listener)
+        try:
+            await program._begin(command)
+        except BaseException:
+            await program._leave()
+            raise
+        return program
+
+    async def _begin(self, command: Command) -> None:
+        order = {"argv": list(command.argv), "cwd": str(command.cwd), "env": dict(command.env)}
+        # Escaped as JSON's standard library does it, for a variable may hold bytes that are no text.
+        self._writer.write(json.dumps(order).encode() + b"\n")
+        told = await self._told()
+        if told is None or told.began is None:
+            name = (told and told.file) or command.argv[0]
+            raise ProgramRefused(name, (told and told.refused) or "its keeper ended before it began")
+        self.pid = told.began
+
+    async def _told(self) -> Told | None:
+        try:
+            line = await self._reader.readline()
+        except OSError:
+            return None
+        return msgspec.json.decode(line, type=Told) if line.endswith(b"\n") else None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the program's whole group; SIGKILL also to what has left the group."""
+        with suppress(OSError):
+            self._writer.write(msgspec.json.encode({"signal": int(number)}) + b"\n")
+
+    async def wait(self) -> ProgramEnd:
+        """Wait until the program and all that it started are gone and all output was heard.
+
+        Cancelled, it kills everything first.
+        """
+        try:
+            told = await self._told()
+            await asyncio.wait(self._pumps, timeout=LONGEST_ECHO)
+        finally:
+            await self._leave()
+        wall = asyncio.get_running_loop().time() - self._began
+        if told is None:
+            return ProgramEnd(code=None, usage=Usage(wall_seconds=round(wall, 6)))
+        usage: dict[str, Any] = {**(told.usage or {}), "wall_seconds": round(wall, 6)}
+        return ProgramEnd(code=told.ended, orphans=told.orphans, usage=msgspec.convert(usage, Usage))
+
+    async def _leave(self) -> None:
+        """Hang up, which has the keeper kill what is left and end."""
+        self._writer.close()
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.shield(self._process.wait())
+
+
+async def _start_keeper(channel: int, passed: Sequence[int], stdin: bytes) -> asyncio.subprocess.Process:
+    # A file instead of a pipe: nobody has to feed it, and a program that does not read blocks nobody.
+    with tempfile.TemporaryFile() as file:
+        file.write(stdin)
+        file.seek(0)
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-I", "-S", os.fspath(keeper.__file__), str(channel)),
+            stdin=file,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=tuple(passed),
+            env={},
+            start_new_session=True,
+        )
+
+
+async def _pump(name: str, stream: asyncio.StreamReader, listener: Listener) -> None:
+    while data := await stream.read(READ_SIZE):
+        listener(name, data)

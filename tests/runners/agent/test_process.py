@@ -1,0 +1,214 @@
+"""A program runs under a keeper: streamed at once, measured, and ended with all that it started."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ProgramRefused
+from holdfast.runners.agent.process import Command, Program, ProgramEnd
+
+
+class Heard:
+    """What a program said, and when it can be waited for."""
+
+    def __init__(self) -> None:
+        self.streams = {"stdout": b"", "stderr": b""}
+        self._news = asyncio.Event()
+
+    def __call__(self, stream: str, data: bytes) -> None:
+        self.streams[stream] += data
+        self._news.set()
+
+    async def until(self, text: bytes, stream: str = "stdout") -> None:
+        """Wait until the text was said."""
+        async with asyncio.timeout(10):
+            while text not in self.streams[stream]:
+                await self._news.wait()
+                self._news.clear()
+
+
+@pytest.fixture
+def heard() -> Heard:
+    """Hears the output of the test's program."""
+    return Heard()
+
+
+def python(code: str, folder: Path, **env: str) -> Command:
+    """A command that runs a piece of Python."""
+    return Command(argv=[sys.executable, "-u", "-c", code], cwd=folder, env={"PATH": os.defpath, **env})
+
+
+def shell(script: str, folder: Path) -> Command:
+    """A command that runs a piece of shell."""
+    return Command(argv=["sh", "-c", script], cwd=folder, env={"PATH": os.defpath})
+
+
+async def run(command: Command, heard: Heard) -> ProgramEnd:
+    """Run a command to its end."""
+    async with asyncio.timeout(20):
+        return await (await Program.start(command, heard)).wait()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that is dead and not buried does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+async def test_a_program_gets_its_words_folder_environment_and_input(tmp_path: Path, heard: Heard) -> None:
+    """Nothing of the runner's own environment or folder shines through."""
+    code = "import os, sys; print(sys.stdin.read(), os.getcwd(), sorted(os.environ)[:2], file=sys.stderr)"
+    command = Command(
+        argv=[sys.executable, "-I", "-c", code], cwd=tmp_path, env={"A": "1", "B": "2"}, stdin=b"in"
+    )
+    end = await run(command, heard)
+    assert end.code == 0
+    assert heard.streams["stderr"].decode() == f"in {tmp_path} ['A', 'B']\n"
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -SEGV $$", -11)])
+async def test_the_end_is_told_as_it_was(script: str, code: int, tmp_path: Path, heard: Heard) -> None:
+    """An exit code and a deadly signal are told apart."""
+    end = await run(shell(script, tmp_path), heard)
+    assert end.code == code
+    assert end.signal_name == ("SIGSEGV" if code < 0 else None)
+
+
+async def test_output_is_heard_while_the_program_goes_on(tmp_path: Path, heard: Heard) -> None:
+    """A line is there within 200 ms although the program writes nothing more and does not end."""
+    code = "import sys, time; print(time.time()); sys.stdin.read(); time.sleep(60)"
+    loop = asyncio.get_running_loop()
+    program = await Program.start(python(code, tmp_path), heard)
+    started = loop.time()
+    await heard.until(b"\n")
+    assert loop.time() - started < 5
+    import time
+
+    assert time.time() - float(heard.streams["stdout"]) < 0.2
+    program.signal(signal.SIGKILL)
+    await program.wait()
+
+
+async def test_all_output_is_heard_before_the_end(tmp_path: Path, heard: Heard) -> None:
+    """Ten megabytes written in one go and then an end at once: every byte arrives, in order."""
+    code = "import os; os.write(2, b'go'); [os.write(1, bytes([65 + n % 26]) * 65536) for n in range(160)]"
+    await run(python(code, tmp_path), heard)
+    assert heard.streams["stderr"] == b"go"
+    assert heard.streams["stdout"] == b"".join(bytes([65 + n % 26]) * 65536 for n in range(160))
+
+
+async def test_what_was_used_is_measured_with_the_children(tmp_path: Path, heard: Heard) -> None:
+    """Processor time and memory of a child's child are counted."""
+    work = "data = bytearray(60_000_000); end = __import__('time').process_time() + 0.3\n"
+    work += "while __import__('time').process_time() < end: pass"
+    end = await run(
+        python(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}])", tmp_path), heard
+    )
+    assert end.usage.user_seconds + end.usage.system_seconds >= 0.3
+    assert end.usage.peak_memory_bytes > 60_000_000
+    assert end.usage.wall_seconds >= 0.3
+
+
+async def test_a_program_that_is_not_there_is_refused_by_name(tmp_path: Path, heard: Heard) -> None:
+    """The error names what cannot be run and why."""
+    command = Command(argv=["no-such-program"], cwd=tmp_path, env={"PATH": "/nowhere"})
+    with pytest.raises(ProgramRefused, match="'no-such-program' cannot be started: No such file"):
+        await Program.start(command, heard)
+
+
+async def test_a_folder_that_is_not_there_is_refused_by_name(tmp_path: Path, heard: Heard) -> None:
+    """It is the folder that is named, not the program."""
+    with pytest.raises(ProgramRefused, match="gone' cannot be started: No such file"):
+        await Program.start(shell("true", tmp_path / "gone"), heard)
+
+
+async def test_a_signal_reaches_the_whole_group(tmp_path: Path, heard: Heard) -> None:
+    """A shell's child is interrupted with its shell."""
+    program = await Program.start(shell("sleep 100 & echo $!; wait; echo late", tmp_path), heard)
+    await heard.until(b"\n")
+    program.signal(signal.SIGINT)
+    program.signal(signal.SIGTERM)
+    end = await program.wait()
+    assert end.code != 0
+    assert not is_alive(int(heard.streams["stdout"].split()[0]))
+
+
+DAEMON = (
+    "import os, time\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    if os.fork() == 0:\n"
+    "        print(os.getpid())\n"
+    "        time.sleep(100)\n"
+    "    os._exit(0)\n"
+    "{rest}"
+)
+
+
+async def test_a_daemon_does_not_outlive_its_program(tmp_path: Path, heard: Heard) -> None:
+    """What forked twice into a session of its own is killed when the program has ended, and is counted."""
+    code = DAEMON.format(rest="os.wait(); time.sleep(0.3)")
+    end = await run(python(code, tmp_path), heard)
+    assert end.code == 0
+    assert end.orphans == 1
+    assert not is_alive(int(heard.streams["stdout"]))
+
+
+async def test_sigkill_reaches_what_left_the_group(tmp_path: Path, heard: Heard) -> None:
+    """The last rung leaves nothing alive, wherever it hides."""
+    program = await Program.start(python(DAEMON.format(rest="time.sleep(100)"), tmp_path), heard)
+    await heard.until(b"\n")
+    program.signal(signal.SIGKILL)
+    end = await program.wait()
+    assert end.signal_name == "SIGKILL"
+    assert not is_alive(int(heard.streams["stdout"]))
+
+
+async def test_a_cancelled_wait_leaves_nothing_behind(tmp_path: Path, heard: Heard) -> None:
+    """Who stops waiting for a program ends it."""
+    program = await Program.start(shell("trap '' INT TERM; echo up; sleep 100", tmp_path), heard)
+    await heard.until(b"up")
+    waiting = asyncio.create_task(program.wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert not is_alive(program.pid)
+
+
+RUNNER = """
+import asyncio, os, sys
+from pathlib import Path
+from holdfast.runners.agent.process import Command, Program
+async def main():
+    code = {code!r}
+    command = Command(argv=[sys.executable, "-u", "-c", code], cwd=Path.cwd(), env={{}})
+    await (await Program.start(command, lambda _, data: os.write(1, data))).wait()
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_runner_takes_its_programs_along(
+    tmp_path: Path, eventually: Callable[..., object]
+) -> None:
+    """Nobody works on for a runner that is gone, daemons included: another runner may hold the job soon."""
+    code = DAEMON.format(rest="print(os.getpid()); time.sleep(100)")
+    runner = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", RUNNER.format(code=code), stdout=asyncio.subprocess.PIPE, cwd=tmp_path
+    )
+    assert runner.stdout is not None
+    pids = [int(await runner.stdout.readline()) for _ in range(2)]
+    assert all(map(is_alive, pids))
+    runner.kill()
+    await runner.wait()
+
+    async def gone() -> bool:
+        return not any(map(is_alive, pids))
+
+    await eventually(gone)  # type: ignore[misc]
