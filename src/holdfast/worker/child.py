@@ -23,6 +23,7 @@ from multiprocessing import spawn
 from types import FrameType
 from typing import Any
 
+from holdfast.app.answers import checkpoint_text, result_text
 from holdfast.app.handler import Handler
 from holdfast.app.job import Job, Transaction
 from holdfast.app.options import seconds_from
@@ -34,7 +35,6 @@ from holdfast.rules.outcome import storable
 from holdfast.rules.telling import one_line, told
 from holdfast.store.database import DatabaseConfig
 from holdfast.worker import wire
-from holdfast.worker.answers import checkpoint_text, result_text
 from holdfast.worker.transaction import End, SyncTransaction
 
 PR_SET_PDEATHSIG = 1

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.app.answers import result_text
 from holdfast.app.handler import Executor, Handler
 from holdfast.errors import DatabaseRefused, DatabaseUnavailable, LeaseLost
 from holdfast.model.outcome import Complete
@@ -18,7 +19,6 @@ from holdfast.store import attempts
 from holdfast.store.attempts import Ended
 from holdfast.store.database import Connection, Database, own_errors, run_on
 from holdfast.store.statement import Statement
-from holdfast.worker.answers import result_text
 from holdfast.worker.port import AttemptPort
 from holdfast.worker.running import Cause, Running, TimedOut
 from holdfast.worker.scribe import Scribe

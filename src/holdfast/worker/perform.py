@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.app.answers import result_text
 from holdfast.app.handler import Executor, Handler
 from holdfast.app.job import Job
 from holdfast.app.options import seconds_from
@@ -21,7 +22,6 @@ from holdfast.rules.backoff import Backoff, backoff_from_json
 from holdfast.rules.outcome import Failure
 from holdfast.rules.telling import one_line, told
 from holdfast.store.attempts import Fence
-from holdfast.worker.answers import result_text
 from holdfast.worker.begun import Begun
 from holdfast.worker.journal import current_attempt
 from holdfast.worker.running import Cause, Running, TimedOut

@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
-
+from holdfast.app.answers import checkpoint_state, checkpoint_text
 from holdfast.app.job import Job, Transaction
-from holdfast.errors import LeaseLost, StateConflict
+from holdfast.errors import LeaseLost
 from holdfast.store import checkpoints
 from holdfast.store.database import Database
-from holdfast.worker.answers import checkpoint_text
 from holdfast.worker.journal import Journal
 from holdfast.worker.running import Running
 from holdfast.worker.sessions import Sessions
@@ -68,12 +66,7 @@ class AttemptPort:
         """Load the saved state, or None, on the loop."""
         job_id = self._running.fence.job_id
         saved = await self._database.run(checkpoints.load_checkpoint(job_id))
-        if saved is None:
-            return None
-        if saved.version > version:
-            state = f"at checkpoint version {saved.version}, newer than this handler's {version}"
-            raise StateConflict(job_id, action="resumed", state=state)
-        return msgspec.json.decode(saved.data)
+        return None if saved is None else checkpoint_state(job_id, saved, version)
 
     def delete_checkpoint(self) -> Any:
         """Forget the saved state."""

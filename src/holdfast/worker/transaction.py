@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 
+from holdfast.app.answers import result_text
 from holdfast.app.job import Job, Transaction
 from holdfast.errors import InputInvalid, LeaseLost
 from holdfast.model.outcome import Complete
@@ -19,7 +20,6 @@ from holdfast.store.attempts import Ended, Fence
 from holdfast.store.database import Connection, DatabaseConfig, run_on
 from holdfast.store.foreign import run_on_psycopg
 from holdfast.store.statement import Statement
-from holdfast.worker.answers import result_text
 from holdfast.worker.running import Running
 from holdfast.worker.sessions import Sessions
 

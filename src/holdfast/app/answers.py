@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.app.signature import json_text
-from holdfast.errors import InputInvalid, PayloadTooLarge
+from holdfast.errors import InputInvalid, PayloadTooLarge, StateConflict
+from holdfast.store.checkpoints import Checkpoint
 
 MAX_RESULT_BYTES = 1024 * 1024
 MAX_CHECKPOINT_BYTES = 1024 * 1024
@@ -25,6 +28,14 @@ def checkpoint_text(state: Any) -> str:
     """Return a checkpoint as JSON text; raises `InputInvalid` or `PayloadTooLarge`."""
     text = json_text(state, lambda problem: InputInvalid(f"the checkpoint cannot be stored: {problem}"))
     return _within(text, "checkpoint", MAX_CHECKPOINT_BYTES)
+
+
+def checkpoint_state(job_id: int, saved: Checkpoint, version: int) -> Any:
+    """Return the state that is in a checkpoint; raises `StateConflict` where it is newer than *version*."""
+    if saved.version > version:
+        state = f"at checkpoint version {saved.version}, newer than this handler's {version}"
+        raise StateConflict(job_id, action="resumed", state=state)
+    return msgspec.json.decode(saved.data)
 
 
 def _within(text: str, what: str, limit: int) -> str:
