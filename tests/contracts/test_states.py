@@ -59,7 +59,15 @@ class Story:
     async def worker(self) -> int:
         """Register a worker; answers its id."""
         new = workers.NewWorker(
-            name="w", host="h", pid=1, version="0", queues=(QUEUE,), kinds=("ping",), slots=1, ttl=30.0
+            name="w",
+            host="h",
+            pid=1,
+            version="0",
+            queues=(QUEUE,),
+            kinds=("ping",),
+            workflows=("ping",),
+            slots=1,
+            ttl=30.0,
         )
         worker_id: int = await self.run(workers.register_worker(new))
         return worker_id

@@ -12,6 +12,7 @@ from holdfast.rules.waiting import MOST_COUNTED, why_waiting
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ABOUT_TO_RUN = Standing(
+    job_id=42,
     now=NOW,
     state=JobState.AVAILABLE,
     queue="mail",
@@ -77,11 +78,53 @@ LATER = NOW + timedelta(minutes=5)
             "it was due at 2026-03-01 12:00:00 UTC, but nobody leads: "
             "start a worker, which makes it available",
         ),
-        ({"state": JobState.WAITING}, "its run waits for a signal, a timer or a child"),
-        ({"state": JobState.WAITING, "suspended_for": "signal 'go'"}, "its run waits for signal 'go'"),
+        ({"state": JobState.WAITING, "suspended_for": "child 7", "children": 1}, "it waits for child 7"),
         (
-            {"state": JobState.WAITING, "suspended_for": "audit", "run_paused": True},
-            "its run is paused (audit): a resume lets it go on",
+            {"state": JobState.WAITING, "suspended_for": "signal 'all is well'", "signals": ["all is well"]},
+            "it waits for signal 'all is well': `holdfast runs signal 42 'all is well'` sends the signal",
+        ),
+        (
+            {
+                "state": JobState.WAITING,
+                "suspended_for": "signal 'go'; 10 children from 7 on",
+                "signals": ["go"],
+                "children": 10,
+                "children_left": 3,
+                "wake_at": LATER,
+            },
+            "it waits for signal 'go'; 10 children from 7 on, 3 of 10 children are left, "
+            "until 2026-03-01 12:05:00 UTC at the latest: `holdfast runs signal 42 go` sends the signal",
+        ),
+        (
+            {"state": JobState.WAITING, "suspended_for": "the end of a sleep of 300 s", "wake_at": LATER},
+            "it waits for the end of a sleep of 300 s, until 2026-03-01 12:05:00 UTC",
+        ),
+        (
+            {"state": JobState.WAITING, "suspended_for": "a sleep", "wake_at": NOW, "leads": False},
+            "it was due at 2026-03-01 12:00:00 UTC, but nobody leads: "
+            "start a worker, which makes it available",
+        ),
+        (
+            {"state": JobState.WAITING, "run_paused": True, "pause_reason": "paused by ada: audit"},
+            "it is held back (paused by ada: audit): `holdfast runs resume 42` lets it go on",
+        ),
+        (
+            {"state": JobState.WAITING, "run_paused": True, "suspended_for": "NonDeterministicRun: mend it"},
+            "NonDeterministicRun: mend it: `holdfast runs resume 42`",
+        ),
+        (
+            {"state": JobState.WAITING, "suspended_for": "the next try of step 'undo'", "stopping": True},
+            "its cancel was requested and it makes up for its steps: "
+            "it waits for the next try of step 'undo'",
+        ),
+        (
+            {"kind": "send@2", "knowing": 0, "known_versions": ["send", "send@3"]},
+            "of 2 workers online in queue 'mail' none knows 'send@2', only send, send@3: "
+            "deploy that version too, or name it in also= of a newer one",
+        ),
+        (
+            HELD | {"state": JobState.RUNNING, "run_paused": True, "pause_reason": "paused by ada"},
+            "it parks at its next step (paused by ada)",
         ),
         (
             HELD | {"state": JobState.CLAIMED},

@@ -54,7 +54,15 @@ class Scene:
         """Register a worker on *queues*; answers its id."""
         names = queues or ("default",)
         new = NewWorker(
-            name="w", host="h", pid=1, version="0", queues=names, kinds=(KIND,), slots=10, ttl=ttl
+            name="w",
+            host="h",
+            pid=1,
+            version="0",
+            queues=names,
+            kinds=(KIND,),
+            workflows=(KIND,),
+            slots=10,
+            ttl=ttl,
         )
         await self.run(workers.know_queues(names))
         return await self.run(workers.register_worker(new))

@@ -32,7 +32,7 @@ def rests(db: ThrowawayDatabase, eventually: Any) -> Rest:
     async def wait(run_id: int) -> Any:
         return await eventually(
             lambda: db.value(
-                "select s.reason from holdfast.suspensions s "
+                "select coalesce(s.pause_reason, s.reason) from holdfast.suspensions s "
                 "join holdfast.live_jobs l on l.job_id = s.run_id and l.state = 'waiting' "
                 "where s.run_id = $1",
                 run_id,

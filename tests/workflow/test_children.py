@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -142,3 +143,33 @@ async def test_a_cancel_reaches_children_by_their_policy(
         with pytest.raises(holdfast.JobCancelled):
             await client.wait(child, timeout=20)
     assert [row[0] for row in await db.fetch("select kind from holdfast.live_jobs")] == left
+
+
+async def test_a_child_that_is_retried_in_time_gives_its_new_result(
+    client: holdfast.Client, work: Any, app: holdfast.App, eventually: Any, db: ThrowawayDatabase
+) -> None:
+    """Its parent still waits for a sibling, and hears how both ended at last."""
+    gate, tries = asyncio.Event(), []
+
+    @app.job
+    async def pack(what: str) -> str:
+        tries.append(what)
+        if what == "glass" and tries.count("glass") == 1:
+            msg = "it broke"
+            raise holdfast.Poison(msg)
+        if what == "stone":
+            await gate.wait()
+        return what
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> list[str]:
+        return await run.children([pack.job("glass"), pack.job("stone")])
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    broken = await eventually(
+        lambda: db.value("select job_id from holdfast.finished_jobs where outcome = 'failed'")
+    )
+    await client.retry(broken)
+    gate.set()
+    assert await client.wait(handle.id, timeout=20) == ["glass", "stone"]

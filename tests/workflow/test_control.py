@@ -30,7 +30,7 @@ async def test_a_paused_run_stays_asleep_until_it_is_resumed(
     await rests(handle.id)
     await client.pause(handle.id, reason="audit")
     await client.signal(handle.id, "go", "late")
-    assert await rests(handle.id) == "audit"
+    assert await rests(handle.id) == "paused by application: audit"
     assert await db.value("select run_at = 'infinity' from holdfast.live_jobs")
     await client.resume(handle.id)
     assert await client.wait(handle.id, timeout=20) == "late"

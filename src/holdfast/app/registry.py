@@ -249,6 +249,10 @@ class App:
         """Return the queues that the registered kinds use, sorted."""
         return tuple(sorted({handler.policy.queue for handler in self.handlers.values()}))
 
+    def workflows(self) -> tuple[str, ...]:
+        """Return the registered kinds whose jobs are runs, sorted."""
+        return tuple(sorted(kind for kind, one in self.handlers.items() if isinstance(one, Workflow)))
+
 
 def _stored_policy(policy: Policy) -> str:
     """Return what a schedule keeps of the policy, as JSON: its leader may run another application."""

@@ -81,8 +81,8 @@ class JobOperator:
 
     async def why(self, job_id: int) -> str | None:
         """Say in one sentence what a live job waits for; None where it runs or has ended."""
-        standing = await self._database.run(overview.job_standing(job_id, MOST_COUNTED))
-        return None if standing is None else why_waiting(standing)
+        standings = await self._database.run(overview.job_standings([job_id], MOST_COUNTED))
+        return why_waiting(standings[job_id]) if job_id in standings else None
 
     async def logs(
         self,

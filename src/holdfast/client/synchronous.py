@@ -176,7 +176,7 @@ class SyncClient:
         """
         source = self.job(run_id)
         seed = first_seed(run_id, source.created_at)
-        forked = self._database.run(runs.fork_run(run_id, seed, ForkPoint(branch, at, place), ACTOR))
+        forked = self._database.run(runs.fork_run(run_id, seed, ForkPoint(branch, at, place), Mandate(ACTOR)))
         if forked is None:
             raise StepNotFound(run_id, at, branch)
         return JobHandle(forked)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.model.job import JobState
@@ -16,14 +16,19 @@ class Standing:
     *workers* those online in its queue, *knowing* those of them with a handler for its kind, with
     *slots* in all, of which *busy* are taken.  *ahead* counts available jobs that go first, up to 1000.
     *lease_expires_at* is when the lease of its worker runs out; *leads* says that there is a leader.
-    *suspended_for* is what a suspended run waits for, *run_paused* that an operator holds it back.
+
+    Of a run: *suspended_for* is what it waits for, in words; among that are *signals*, *children_left* of
+    its *children*, and *wake_at*.  *run_paused* says that it is held back, by whom stands in *pause_reason*,
+    which is None where its code does not fit its record; *stopping*, that it makes up for its steps.
+    *known_versions* are the kinds of the same name that workers know, where none knows its own.
     """
 
+    job_id: int
     now: datetime
     state: JobState
     queue: str
     kind: str
-    run_at: datetime
+    run_at: datetime | None
     failures: int
     concurrency_key: str | None
     worker_id: int | None
@@ -43,3 +48,10 @@ class Standing:
     leads: bool
     suspended_for: str | None = None
     run_paused: bool = False
+    pause_reason: str | None = None
+    stopping: bool = False
+    wake_at: datetime | None = None
+    signals: list[str] = field(default_factory=list)
+    children: int = 0
+    children_left: int = 0
+    known_versions: list[str] = field(default_factory=list)

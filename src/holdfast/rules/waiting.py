@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from shlex import quote
 
 from holdfast.model.job import JobState
 from holdfast.model.standing import Standing
@@ -24,19 +25,40 @@ def why_waiting(job: Standing) -> str | None:
 
 def _scheduled(job: Standing) -> str:
     again = f" again after {_count(job.failures, 'failure')}" if job.failures else ""
-    if job.run_at > job.now:
-        return f"it is due{again} at {_moment(job.run_at)}"
+    due = job.run_at or job.now
+    if due > job.now:
+        return f"it is due{again} at {_moment(due)}"
+    return _overdue(job, due)
+
+
+def _overdue(job: Standing, due: datetime) -> str:
     if not job.leads:
-        return (
-            f"it was due at {_moment(job.run_at)}, but nobody leads: start a worker, which makes it available"
-        )
-    return f"it has been due since {_moment(job.run_at)}: the leader makes it available in a moment"
+        return f"it was due at {_moment(due)}, but nobody leads: start a worker, which makes it available"
+    return f"it has been due since {_moment(due)}: the leader makes it available in a moment"
 
 
 def _suspended(job: Standing) -> str:
+    if job.run_paused and job.pause_reason is None:
+        return f"{job.suspended_for}: `holdfast runs resume {job.job_id}`"
     if job.run_paused:
-        return f"its run is paused ({job.suspended_for}): a resume lets it go on"
-    return f"its run waits for {job.suspended_for or 'a signal, a timer or a child'}"
+        return f"it is held back ({job.pause_reason}): `holdfast runs resume {job.job_id}` lets it go on"
+    if job.wake_at is not None and job.wake_at <= job.now:
+        return _overdue(job, job.wake_at)
+    stopping = "its cancel was requested and it makes up for its steps: " if job.stopping else ""
+    return f"{stopping}it waits for {_awaited(job)}"
+
+
+def _awaited(job: Standing) -> str:
+    """Say what a suspended run waits for, how much of it is left, and how to send what it wants to hear."""
+    text = job.suspended_for or "a signal, a timer or a child"
+    if job.children > 1:
+        text += f", {job.children_left} of {job.children} children are left"
+    if job.wake_at is not None:
+        latest = " at the latest" if job.signals or job.children else ""
+        text += f", until {_moment(job.wake_at)}{latest}"
+    if job.signals:
+        text += f": `holdfast runs signal {job.job_id} {quote(job.signals[0])}` sends the signal"
+    return text
 
 
 def _refused(job: Standing) -> str | None:
@@ -62,6 +84,10 @@ def _unserved(job: Standing) -> str | None:
         return f"no online worker works on queue {job.queue!r}: start one with --queues {job.queue}"
     if job.knowing == 0:
         online = f"{_count(job.workers, 'worker')} online in queue {job.queue!r}"
+        if job.known_versions:
+            others = ", ".join(job.known_versions)
+            remedy = "deploy that version too, or name it in also= of a newer one"
+            return f"of {online} none knows {job.kind!r}, only {others}: {remedy}"
         return f"of {online} none knows kind {job.kind!r}: deploy its handler"
     return None
 
@@ -83,6 +109,8 @@ def _held(job: Standing) -> str | None:
         return f"{holder} has not renewed its lease since {_moment(job.lease_expires_at)}: {rescue}"
     if job.cancel_requested_at is not None:
         return f"its cancel was requested at {_moment(job.cancel_requested_at)}: {holder} is to stop it"
+    if job.run_paused:
+        return f"it parks at its next step ({job.pause_reason})"
     if job.state is JobState.CLAIMED:
         return f"{holder} has claimed it and begins it as soon as a slot is free"
     return None

@@ -10,12 +10,14 @@ from holdfast.errors import (
     DuplicateJob,
     HoldfastError,
     InputInvalid,
+    NotARun,
     RunEnded,
     SchemaMissing,
 )
 
 DUPLICATE = "HF001"
 ENDED = "HF002"
+NO_RUN = "HF003"
 # A missing schema, table or function of ours: the schema was never migrated (or not far enough).  A missing
 # column, or what belongs to somebody else, such as a trigger's table, is none of it.
 NO_SCHEMA = "3F000"
@@ -51,6 +53,8 @@ def translated(error: BaseException, schema: str, address: str | None = None) ->
         return _duplicate(error)
     if sqlstate == ENDED:
         return RunEnded(int(_detail(error) or 0))
+    if sqlstate == NO_RUN:
+        return NotARun(int(_detail(error) or 0), _hint(error))
     if sqlstate in UNAVAILABLE or sqlstate.startswith("08"):
         return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")
     if sqlstate in MISSING and _names(text, schema):
@@ -94,11 +98,13 @@ def _constraint(error: BaseException) -> str | None:
 
 
 def _duplicate(error: BaseException) -> DuplicateJob:
-    # psycopg keeps the fields in .diag, asyncpg on the error itself.
-    diag = getattr(error, "diag", None)
-    key = getattr(diag, "message_hint", None) or getattr(error, "hint", None) or "?"
     holder = _detail(error)
-    return DuplicateJob(key, int(holder) if holder else None)
+    return DuplicateJob(_hint(error), int(holder) if holder else None)
+
+
+def _hint(error: BaseException) -> str:
+    # psycopg keeps the fields in .diag, asyncpg on the error itself.
+    return getattr(getattr(error, "diag", None), "message_hint", None) or getattr(error, "hint", None) or "?"
 
 
 def _detail(error: BaseException) -> str | None:

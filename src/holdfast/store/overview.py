@@ -83,13 +83,16 @@ def _data(text: str) -> Any:
         return text
 
 
-def job_standing(job_id: int, most_ahead: int) -> Statement[Standing | None]:
-    """Look what decides when a live job runs next; None where it does not live."""
-    return Statement("job_standing", _SQL["job_standing"], (job_id, most_ahead), _standing)
+def job_standings(job_ids: Sequence[int], most_ahead: int) -> Statement[dict[int, Standing]]:
+    """Look what decides when live jobs run next; one that does not live is left out."""
+    parameters = (list(job_ids), most_ahead)
+    return Statement("job_standings", _SQL["job_standings"], parameters, _standings)
 
 
-def _standing(rows: Sequence[Row]) -> Standing | None:
-    if not rows:
-        return None
-    found = dict(zip(Standing.__match_args__ or Standing.__slots__, rows[0], strict=True))
+def _standings(rows: Sequence[Row]) -> dict[int, Standing]:
+    return {row[0]: _standing(row) for row in rows}
+
+
+def _standing(row: Row) -> Standing:
+    found = dict(zip(Standing.__match_args__ or Standing.__slots__, row, strict=True))
     return Standing(**found | {"state": JobState(found["state"])})

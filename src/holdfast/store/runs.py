@@ -10,10 +10,10 @@ import msgspec
 
 from holdfast.model.audit import Mandate
 from holdfast.model.outcome import Suspend
-from holdfast.model.step import StepNote, Suspension
+from holdfast.model.step import StepNote
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, column, first_value, is_any
+from holdfast.store.statement import Statement, column, first_value, is_any
 
 _SQL = blocks("runs")
 
@@ -93,16 +93,7 @@ class ForkPoint:
     place: int | None
 
 
-def fork_run(run_id: int, seed: str, point: ForkPoint, actor: str) -> Statement[int | None]:
+def fork_run(run_id: int, seed: str, point: ForkPoint, mandate: Mandate) -> Statement[int | None]:
     """Enqueue a run that remembers what another one had recorded; answers its id, None: no such step."""
-    parameters = (run_id, seed, point.branch, point.step, point.place, actor)
+    parameters = (run_id, seed, point.branch, point.step, point.place, mandate.actor, mandate.reason)
     return Statement("fork_run", _SQL["fork_run"], parameters, first_value)
-
-
-def suspension(run_id: int) -> Statement[Suspension | None]:
-    """Look what a suspended run waits for; None where it is not suspended."""
-    return Statement("suspension", _SQL["suspension"], (run_id,), _suspension)
-
-
-def _suspension(rows: Sequence[Row]) -> Suspension | None:
-    return Suspension(*rows[0]) if rows else None

@@ -15,7 +15,10 @@ _SQL = blocks("workers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWorker:
-    """A process as it registers; *ttl* is its lease in seconds."""
+    """A process as it registers; *ttl* is its lease in seconds.
+
+    *workflows* are those of its *kinds* whose jobs are runs.
+    """
 
     name: str
     host: str
@@ -26,6 +29,7 @@ class NewWorker:
     slots: int
     ttl: float
     labels: tuple[str, ...] = ()
+    workflows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ def register_worker(worker: NewWorker) -> Statement[int]:
         list(worker.labels),
         worker.slots,
         worker.ttl,
+        list(worker.workflows),
     )
     return Statement("register_worker", _SQL["register_worker"], parameters, first_value)
 

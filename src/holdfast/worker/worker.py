@@ -131,7 +131,7 @@ class Worker:
         match topic:
             case "jobs":
                 if rest == "*" or not self.config_queues.isdisjoint(rest.split(",")):
-                    self.claimer.wake()
+                    self.claimer.call()
             case "queues" | "reconnected":
                 self.claimer.reload()
                 self.attention.wake()
@@ -158,6 +158,7 @@ class Worker:
             slots=self.config.slots,
             ttl=self.config.ttl,
             labels=self.config.labels,
+            workflows=self._app.workflows(),
         )
         await self._database.run(workers.know_queues(self.config.queues))
         self.worker_id = await self._database.run(workers.register_worker(new))

@@ -261,7 +261,7 @@ create view holdfast.job_overview as
 select j.id, j.kind, j.queue, coalesce(l.state, f.outcome) as state, j.priority,
        coalesce(l.attempt, f.attempt) as attempt, coalesce(l.failures, f.failures) as failures,
        j.max_attempts, j.timeout, j.args, j.meta, j.tags, j.unique_key, j.concurrency_key, j.parent_id,
-       j.created_at, l.run_at, coalesce(l.claimed_at, f.claimed_at) as claimed_at,
+       j.created_at, nullif(l.run_at, 'infinity') as run_at, coalesce(l.claimed_at, f.claimed_at) as claimed_at,
        coalesce(l.started_at, f.started_at) as started_at, f.finished_at,
        coalesce(l.worker_id, f.worker_id) as worker_id, l.cancel_requested_at,
        l.progress, l.progress_note, f.reason, f.error, f.result

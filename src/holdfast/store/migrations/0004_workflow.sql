@@ -46,17 +46,30 @@ create index signals_run on holdfast.signals (run_id);
 create index signals_unread on holdfast.signals (run_id, name, id) where consumed_at is null;
 create unique index signals_key on holdfast.signals (run_id, name, key) where key is not null;
 
--- What a suspended run waits for: any of these.  Gone once it wakes.  paused holds it back whatever comes; on a run
--- that is not suspended it asks for a pause.  stopping says that the run knows of its cancel and makes up for things.
+-- Kinds whose jobs are runs, as workers have said; they are kept when the worker is forgotten.
+create table holdfast.workflows (kind text primary key);
+
+-- Whether the jobs of a kind are runs; null where no worker that is remembered has known it.
+create function holdfast.is_run(kind text) returns boolean
+language sql stable
+as $$
+    select case when exists (select from holdfast.workflows f where f.kind = $1) then true
+                when exists (select from holdfast.workers w where $1 = any (w.kinds)) then false end
+$$;
+
+-- What a suspended run waits for: any of these.  Gone once it wakes.  paused holds it back whatever comes, and
+-- pause_reason says who wants that; on a run that is not suspended it asks for a pause.  stopping says that the run
+-- knows of its cancel and makes up for things.
 create table holdfast.suspensions (
-    run_id   bigint primary key,
-    signals  text[] not null default '{}',
-    families bigint[] not null default '{}',
-    wake_at  timestamptz,
-    paused   boolean not null default false,
-    stopping boolean not null default false,
-    reason   text not null,
-    since    timestamptz not null
+    run_id       bigint primary key,
+    signals      text[] not null default '{}',
+    families     bigint[] not null default '{}',
+    wake_at      timestamptz,
+    paused       boolean not null default false,
+    pause_reason text,
+    stopping     boolean not null default false,
+    reason       text not null,
+    since        timestamptz not null
 );
 
 -- Every call of a step, as it went.  Append-only.
@@ -167,7 +180,7 @@ begin
     on conflict (run_id) do update
     set signals = excluded.signals, families = excluded.families, wake_at = excluded.wake_at,
         paused = s.paused or excluded.paused, stopping = excluded.stopping, since = excluded.since,
-        reason = case when s.paused then s.reason else excluded.reason end;
+        reason = excluded.reason;
     update holdfast.live_jobs l
     set state = 'waiting', run_at = case when s.paused then 'infinity' else coalesce(s.wake_at, 'infinity') end,
         worker_id = null, claimed_at = null, started_at = null, progress = null, progress_note = null
@@ -181,7 +194,8 @@ end
 $$;
 
 -- Sends a signal to a run that has not ended; it counts once the transaction commits.  Answers its id, or that of the
--- one that was sent with the same key before.  Raises HF002 where the run has ended or never was.
+-- one that was sent with the same key before.  Raises HF002 where the run has ended or never was, HF003 where the
+-- job is none.
 --   select holdfast.send_signal(42, 'approved', '{"by": "ada"}', key => 'mail 7');
 create function holdfast.send_signal(
     run_id bigint, name text, payload json default null, key text default null
@@ -191,10 +205,16 @@ as $$
 #variable_conflict use_variable
 declare
     sent bigint;
+    asked text;
 begin
-    if not exists (select from holdfast.live_jobs l where l.job_id = run_id) then
+    select l.kind into asked from holdfast.live_jobs l where l.job_id = run_id;
+    if asked is null then
         raise exception 'run % has ended or does not exist: it takes no signals', run_id
             using errcode = 'HF002', detail = run_id::text;
+    end if;
+    if not holdfast.is_run(asked) then
+        raise exception 'job % of kind % is not a run', run_id, asked
+            using errcode = 'HF003', detail = run_id::text, hint = asked;
     end if;
     insert into holdfast.signals as g (run_id, name, payload, key, sent_at)
     values (run_id, name, payload, key, holdfast.now())
@@ -309,7 +329,7 @@ as $$
 declare
     due timestamptz;
 begin
-    update holdfast.suspensions s set paused = false where s.run_id = any (run_ids);
+    update holdfast.suspensions s set paused = false, pause_reason = null where s.run_id = any (run_ids);
     delete from holdfast.suspensions s using holdfast.live_jobs l
     where s.run_id = any (run_ids) and l.job_id = s.run_id and l.worker_id is not null;
     update holdfast.live_jobs l set run_at = coalesce(s.wake_at, 'infinity')
@@ -325,7 +345,7 @@ $$;
 -- Enqueues a run that remembers what another one had recorded up to the end of a step; answers its id.  Its random
 -- values grow from the same seed.  Every branch is taken as it stood at that moment.
 create function holdfast.fork_run(
-    source bigint, seed text, from_branch text, step text, step_place integer, actor text
+    source bigint, seed text, from_branch text, step text, step_place integer, actor text, reason text
 ) returns bigint
 language plpgsql
 as $$
@@ -353,8 +373,8 @@ begin
     select forked, 'main', -1, 'seed', 'seed', 'completed', 0, coalesce(
         (select s.result from holdfast.steps s where s.run_id = source and s.branch = 'main' and s.place = -1),
         to_json(seed));
-    insert into holdfast.audit_log (at, actor, action, subject, detail)
-    values (holdfast.now(), actor, 'run.fork', 'job ' || source,
+    insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
+    values (holdfast.now(), actor, 'run.fork', 'job ' || source, reason,
             jsonb_build_object('fork', forked, 'branch', from_branch, 'step', step));
     return forked;
 end

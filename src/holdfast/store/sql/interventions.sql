@@ -100,9 +100,9 @@ with ended as materialized (
     order by l.job_id for update
 ), lived as (
     insert into holdfast.live_jobs (job_id, queue, kind, priority, state, attempt, run_at, unique_key, concurrency_key,
-                                    revision)
+                                    revision, parent_id, family_id)
     select e.job_id, j.queue, j.kind, j.priority, 'available', e.attempt, holdfast.now(), j.unique_key,
-           j.concurrency_key, j.revision
+           j.concurrency_key, j.revision, e.parent_id, e.family_id
     from ended e join holdfast.jobs j on j.id = any (array[e.job_id])
     order by j.unique_key, e.job_id
     on conflict do nothing

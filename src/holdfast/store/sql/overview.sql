@@ -8,7 +8,7 @@ select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('sta
 -- asks for nothing.  Locks nothing; zero rows: none fits.
 select * from (
     (select l.job_id, l.kind, l.queue, l.state, l.priority::integer, l.attempt, l.failures, j.max_attempts, j.tags,
-            j.unique_key, j.concurrency_key, j.parent_id, j.created_at, l.run_at, l.claimed_at, l.started_at,
+            j.unique_key, j.concurrency_key, j.parent_id, j.created_at, nullif(l.run_at, 'infinity'), l.claimed_at, l.started_at,
             null::timestamptz, l.worker_id, l.cancel_requested_at, round(l.progress::numeric, 4)::double precision,
             l.progress_note, null::text
      from holdfast.live_jobs l join holdfast.jobs j on j.id = l.job_id
@@ -73,7 +73,7 @@ select (
 -- the job or is under way.  Locks nothing.  Zero rows: there is no such job.
 select j.id, j.kind, j.queue, coalesce(l.state, f.outcome), j.priority::integer, coalesce(l.attempt, f.attempt),
        coalesce(l.failures, f.failures), j.max_attempts, j.timeout, j.args::text, j.meta::text, j.tags, j.unique_key,
-       j.concurrency_key, j.parent_id, j.created_at, l.run_at, coalesce(l.claimed_at, f.claimed_at),
+       j.concurrency_key, j.parent_id, j.created_at, nullif(l.run_at, 'infinity'), coalesce(l.claimed_at, f.claimed_at),
        coalesce(l.started_at, f.started_at), f.finished_at, coalesce(l.worker_id, f.worker_id), l.cancel_requested_at,
        round(l.progress::numeric, 4)::double precision, l.progress_note, f.reason, f.error, f.result::text,
        (select coalesce(jsonb_agg(jsonb_build_object(
@@ -96,11 +96,12 @@ left join holdfast.live_jobs l on l.job_id = j.id
 left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true
 where j.id = $1::bigint and coalesce(l.job_id, f.job_id) is not null;
 
--- name: job_standing
--- What decides when a live job runs next: its queue, its limits, the workers that could take it, who is ahead (counted
--- up to $2).  Locks nothing.  Zero rows: the job does not live.
-select holdfast.now(), l.state, l.queue, l.kind, l.run_at, l.failures, l.concurrency_key, l.worker_id, h.name,
-       h.expires_at, l.cancel_requested_at, coalesce(q.paused, false), q.max_running, coalesce(q.key_limit, 1),
+-- name: job_standings
+-- What decides when live jobs run next: their queue, its limits, the workers that could take them, who is ahead (counted
+-- up to $2), and what a suspended run waits for.  Locks nothing.  A job that is missing does not live.
+select l.job_id, holdfast.now(), l.state, l.queue, l.kind, nullif(l.run_at, 'infinity'), l.failures, l.concurrency_key,
+       l.worker_id, h.name, h.expires_at, l.cancel_requested_at, coalesce(q.paused, false), q.max_running,
+       coalesce(q.key_limit, 1),
        (select count(*) from holdfast.live_jobs r where r.worker_id is not null and r.queue = l.queue),
        (select count(*) from holdfast.live_jobs r
         where r.worker_id is not null and r.queue = l.queue and r.concurrency_key = l.concurrency_key),
@@ -111,7 +112,16 @@ select holdfast.now(), l.state, l.queue, l.kind, l.run_at, l.failures, l.concurr
             where a.queue = l.queue and a.state = 'available' and (a.priority, a.job_id) < (l.priority, l.job_id)
             limit $2::integer
         ) earlier),
-       exists (select from holdfast.leader d where d.expires_at > holdfast.now()), s.reason, coalesce(s.paused, false)
+       exists (select from holdfast.leader d where d.expires_at > holdfast.now()),
+       s.reason, coalesce(s.paused, false), s.pause_reason, coalesce(s.stopping, false), nullif(s.wake_at, 'infinity'),
+       coalesce(s.signals, '{}'),
+       (select coalesce(sum((t.detail ->> 'count')::bigint), 0)::bigint from holdfast.steps t
+        where t.run_id = s.run_id and t.child_id = any (s.families)),
+       (select count(*) from holdfast.live_jobs c where c.family_id = any (s.families)),
+       array(select distinct k from holdfast.workers w cross join lateral unnest(w.kinds) k
+             where able.knowing = 0 and l.kind like '%@%' and w.state = 'online' and w.expires_at > holdfast.now()
+               and l.queue = any (w.queues) and split_part(k, '@', 1) = split_part(l.kind, '@', 1)
+             order by k)
 from holdfast.live_jobs l
 left join holdfast.suspensions s on s.run_id = l.job_id
 left join holdfast.queues q on q.name = l.queue
@@ -123,4 +133,4 @@ cross join lateral (
     from holdfast.workers w
     where w.state = 'online' and w.expires_at > holdfast.now() and l.queue = any (w.queues)
 ) able
-where l.job_id = $1::bigint;
+where l.job_id = any ($1::bigint[]);

@@ -54,9 +54,11 @@ select h.job_id from held h, (select count(*) from woken) w;
 
 -- name: pause_runs
 -- Pauses runs and, as far down as they go, their children that are runs and follow them.  One that is held parks at
--- its next step.  Locks live_jobs rows in id order.  Answers the runs met; one that is missing has ended or never was.
+-- its next step.  Locks live_jobs rows in id order.  Answers the runs met; one that is missing has ended, never was or
+-- is a job of another sort.
 with recursive tree as (
-    select l.job_id from holdfast.live_jobs l where l.job_id = any ($1::bigint[])
+    select l.job_id from holdfast.live_jobs l
+    where l.job_id = any ($1::bigint[]) and holdfast.is_run(l.kind) is not false
     union
     select c.job_id from tree t
     cross join lateral (
@@ -70,9 +72,11 @@ with recursive tree as (
 ), target as materialized (
     select l.* from holdfast.live_jobs l where l.job_id in (select t.job_id from tree t) order by l.job_id for update
 ), marked as (
-    insert into holdfast.suspensions as s (run_id, wake_at, paused, reason, since)
-    select t.job_id, t.run_at, true, coalesce($3::text, 'paused by ' || $2::text), holdfast.now() from target t
-    on conflict (run_id) do update set paused = true, reason = excluded.reason
+    insert into holdfast.suspensions as s (run_id, wake_at, paused, pause_reason, reason, since)
+    select t.job_id, t.run_at, true, 'paused by ' || $2::text || coalesce(': ' || $3::text, ''), 'its time',
+           holdfast.now()
+    from target t
+    on conflict (run_id) do update set paused = true, pause_reason = excluded.pause_reason
 ), parked as (
     update holdfast.live_jobs l set state = 'waiting', run_at = 'infinity'
     from target t where l.job_id = t.job_id and t.worker_id is null
@@ -114,15 +118,11 @@ select t.job_id from target t, (select count(*) from resumed) r order by t.job_i
 
 -- name: fork_run
 -- Enqueues a new run that remembers what run $1 had recorded when its step $4 of branch $3 had finished (place $5; null:
--- the last of that name), and nothing after it.  $6 names who did it.  Answers its id.  Zero rows: there is no such finished step.
-select holdfast.fork_run($1::bigint, $2::text, $3::text, $4::text, $5::integer, $6::text) as id
+-- the last of that name), and nothing after it.  $6 names who did it, $7 why.  Answers its id.
+-- Zero rows: there is no such finished step.
+select holdfast.fork_run($1::bigint, $2::text, $3::text, $4::text, $5::integer, $6::text, $7::text) as id
 where exists (
     select from holdfast.steps s
     where s.run_id = $1::bigint and s.branch = $3::text and s.name = $4::text and s.state in ('completed', 'failed')
       and s.place >= 0 and ($5::integer is null or s.place = $5::integer)
 );
-
--- name: suspension
--- What a suspended run waits for, and since when.  Zero rows: it is not suspended.
-select s.signals, s.families, s.wake_at, s.paused, s.reason, s.since from holdfast.suspensions s
-where s.run_id = $1::bigint;
