@@ -29,7 +29,7 @@ DOORS = {
     "holdfast/workflow/branches.py::Branches._run": "the door around a branch: its parent is told",
     "holdfast/workflow/execution.py::Execution._made_up": "the door around a compensation: the others run",
     "holdfast/workflow/failures.py::Failures.rebuilt": "the door around an error class of a user",
-    "holdfast/workflow/redaction.py::Redactions._shown": "the door around a user's rule: nothing is logged",
+    "holdfast/workflow/redaction.py::Redactions.shown": "the door around a user's rule: nothing is logged",
     "holdfast/workflow/replay.py::Replay.play": "the door around a workflow: its error is its outcome",
     "holdfast/workflow/steps.py::_Trial._noted": "the door around a step in its transaction",
     "holdfast/workflow/steps.py::_Trial._once": "the door around a step: what it raises is recorded",

@@ -389,12 +389,37 @@ async def test_the_log_of_calls_is_redacted_by_rule(
     handle = await client.enqueue(plan.job())
     assert await client.wait(handle.id, timeout=20) == ["token for hunter2"] * 3
     lines = await client.activities(handle.id)
-    failed = {"left_out": "a redaction rule failed"}
+    failed = {"left_out": "it cannot be shown, or a redaction rule failed"}
     assert [(line.parameters, line.result) for line in lines] == [
         ("secret", "secret"),
         (failed, failed),
         ({"args": ["hunter2"]}, "token for hunter2"),
     ]
+
+
+async def test_arguments_that_cannot_be_shown_do_not_fail_a_step(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """A list that holds itself, and an object that cannot even be described, are left out of the log."""
+
+    class Silent:
+        def __repr__(self) -> str:
+            raise ValueError
+
+    endless: list[Any] = []
+    endless.append(endless)
+
+    async def count(things: list[Any]) -> int:
+        return len(things)
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> list[int]:
+        return [await run.step(count, endless), await run.step(count, [Silent()])]
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await client.wait(handle.id, timeout=20) == [1, 1]
+    assert [set(line.parameters) for line in await client.activities(handle.id)] == [{"left_out"}] * 2
 
 
 async def test_a_step_that_lasts_is_shown_as_running(

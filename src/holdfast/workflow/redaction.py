@@ -11,7 +11,7 @@ from holdfast.app.signature import json_text
 from holdfast.errors import InputInvalid
 
 MAX_SHOWN_BYTES = 16 * 1024
-WITHHELD = '{"left_out":"a redaction rule failed"}'
+WITHHELD = '{"left_out":"it cannot be shown, or a redaction rule failed"}'
 
 
 class Redactions:
@@ -23,21 +23,23 @@ class Redactions:
     def parameters(self, step: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return what is logged of a call's arguments, as JSON text; what JSON cannot hold is described."""
         value = {"args": args, "kwargs": kwargs} if kwargs else {"args": args}
-        return self._shown(step, msgspec.to_builtins(value, enc_hook=repr))
+        return self.shown(step, value)
 
     def result(self, step: str, text: str | None) -> str | None:
         """Return what is logged of a result, which is JSON text."""
         if text is None or not self._rules:
             return None if text is None else _cut(text)
-        return self._shown(step, msgspec.json.decode(text))
+        return self.shown(step, msgspec.json.decode(text))
 
-    def _shown(self, step: str, value: Any) -> str:
+    def shown(self, step: str, value: Any) -> str:
+        """Return what is logged of any value, as JSON text."""
         try:
+            value = msgspec.to_builtins(value, enc_hook=repr)
             for rule in self._rules:
                 value = rule(step, value)
             return _cut(json_text(value, InputInvalid))
         except Exception:
-            # The door around a user's rule: its failure neither leaks the value nor fails the step.
+            # The door around a user's rule and a user's value: neither fails the step, and nothing leaks.
             return WITHHELD
 
 
