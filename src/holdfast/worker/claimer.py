@@ -9,6 +9,7 @@ from dataclasses import replace
 from holdfast.model.job import ClaimedJob
 from holdfast.rules.marks import Marks
 from holdfast.rules.outcome import released
+from holdfast.rules.vigil import Vigil
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store import attempts, workers
@@ -29,6 +30,8 @@ LOOK_BEHIND = 0.5
 # Looks after falling asleep, in seconds: an enqueue that saw us awake may commit a little later.
 LOOKS = (0.02, 0.1, 0.3, 1.0, 2.0)
 BUSY_BEFORE_AWAKE = 1.0
+# How long a worker that keeps watch rests between two looks, in seconds.
+WATCH = 0.003
 # How often what is held is compared with the database, in seconds, although no answer was lost lately: the
 # server may go on with a claim, and write it, long after its connection broke here.
 RECONCILE_EVERY = 10.0
@@ -69,6 +72,8 @@ class Claimer(Service):
         self._asleep = False
         self._looks = 0
         self._busy_since: float | None = None
+        self._vigil = Vigil()
+        self._more = True
         self._pace, self._low = 0.0, 0
         self._paced_at, self._paced_done = time.monotonic(), 0
         self._marks = Marks()
@@ -82,13 +87,19 @@ class Claimer(Service):
         self._marks, self._looks_behind = Marks(), True
         self.wake()
 
+    def call(self) -> None:
+        """Look now: there are new jobs."""
+        self._vigil.call(time.monotonic())
+        self.wake()
+
     def reload(self) -> None:
         """Look at the queues' limits again before the next claim."""
         self._limited = None
         self.wake()
 
     def _freed(self) -> None:
-        if len(self._buffer) <= self._low and not self.draining:
+        # Where the last claim took all there was, a free slot is no reason to look again.
+        if self._more and len(self._buffer) <= self._low and not self.draining:
             self.wake()
 
     def _reported(self) -> None:
@@ -112,6 +123,7 @@ class Claimer(Service):
         free = max(0, self._slots.count - self._slots.busy - len(self._buffer))
         wanted = max(free, free + self._room() - len(self._buffer))
         if wanted <= 0:
+            self._more = True
             return STALE if len(self._buffer) else self._config.poll
         # Queues take turns at the front, so that a full one does not starve the others.
         self._order.append(self._order.pop(0))
@@ -119,7 +131,8 @@ class Claimer(Service):
         if claimed:
             self._looks = 0
             self._busy_since = self._busy_since or time.monotonic()
-        if len(claimed) >= wanted:
+        self._more = len(claimed) >= wanted
+        if self._more:
             await self._stay_awake()
             return 0.0
         return await self._rest_after_short_claim(bool(claimed))
@@ -202,9 +215,12 @@ class Claimer(Service):
     async def _rest_after_short_claim(self, any_claimed: bool) -> float:
         if not self._config.listens:
             return self._jittered_poll()
+        if self._vigil.look(time.monotonic(), found=any_claimed):
+            await self._set_asleep(False)
+            return WATCH
         if not self._asleep:
-            await self._database.run(workers.set_asleep(self.worker_id, True))
-            self._asleep, self._looks = True, 0
+            await self._set_asleep(True)
+            self._looks = 0
             return 0.0
         self._busy_since = None
         if any_claimed or self._looks < len(LOOKS):
@@ -216,9 +232,13 @@ class Claimer(Service):
     async def _stay_awake(self) -> None:
         """Stop being notified once there has been work without a pause: we look anyway."""
         busy = self._busy_since is not None and time.monotonic() - self._busy_since > BUSY_BEFORE_AWAKE
-        if busy and self._asleep:
-            await self._database.run(workers.set_asleep(self.worker_id, False))
-            self._asleep = False
+        if busy:
+            await self._set_asleep(False)
+
+    async def _set_asleep(self, asleep: bool) -> None:
+        if asleep != self._asleep:
+            await self._database.run(workers.set_asleep(self.worker_id, asleep))
+            self._asleep = asleep
 
     def _jittered_poll(self) -> float:
         # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
