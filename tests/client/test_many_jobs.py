@@ -7,7 +7,8 @@ import pytest
 
 import holdfast
 from holdfast.app.handler import JobRequest
-from holdfast.client.job_operator import BATCH, Swept
+from holdfast.client.job_operator import BATCH
+from holdfast.client.job_verbs import Swept
 from holdfast.client.operator import Operator
 from holdfast.errors import OptionInvalid
 from holdfast.model.job import JobState

@@ -14,7 +14,8 @@ from holdfast.cli.filters import filtered
 from holdfast.cli.operating import ActorOption, ReasonOption, YesOption, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
 from holdfast.cli.progress import counting
-from holdfast.client.job_operator import EVERY_JOB, Swept, meant
+from holdfast.client.job_operator import meant
+from holdfast.client.job_verbs import EVERY_JOB, Swept
 from holdfast.client.operator import Operator
 from holdfast.errors import HoldfastError, OptionInvalid
 from holdfast.model.selection import JobFilter

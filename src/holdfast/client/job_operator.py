@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.client.answer import LOOKS, check_key, check_refusal
+from holdfast.client.job_verbs import EVERY_JOB, FIRST_LINE, JobVerbs, LogPage, Stroke, Swept
 from holdfast.errors import JobNotFound
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobRecord, JobSummary
@@ -22,30 +22,12 @@ from holdfast.store.statement import Statement
 LISTING_TIMEOUT = "15s"
 TALLY_TIMEOUT = "50s"
 BATCH = 500
-EVERY_JOB = JobFilter()
 LOG_PAGE = 1000
-LOOK_EVERY = 0.5
 
 Found = TypeVar("Found", bound=Container[int])
 
-# Called after each batch with how many jobs were looked at and changed so far.
-Progress = Callable[["Swept"], None]
 
-
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """What an act on many jobs came to; those whose state had changed meanwhile are *passed_over*."""
-
-    changed: int = 0
-    passed_over: int = 0
-
-    @property
-    def seen(self) -> int:
-        """How many jobs were looked at."""
-        return self.changed + self.passed_over
-
-
-class JobOperator:
+class JobOperator(JobVerbs):
     """Lists, shows, cancels, retries and discards jobs in the name of *actor*."""
 
     def __init__(self, database: Database, actor: str) -> None:
@@ -84,32 +66,20 @@ class JobOperator:
         standings = await self._database.run(overview.job_standings([job_id], MOST_COUNTED))
         return why_waiting(standings[job_id]) if job_id in standings else None
 
-    async def logs(
-        self,
-        job_id: int,
-        *,
-        attempt: int | None = None,
-        after: tuple[int, int] = (0, -1),
-        follow: bool = False,
-    ) -> AsyncIterator[LogLine]:
-        """Give what a job has logged after a place (attempt and byte), of one attempt or of all.
+    async def log_page(
+        self, job_id: int, *, attempt: int | None = None, after: tuple[int, int] = FIRST_LINE
+    ) -> LogPage:
+        """Return the next lines after a place (attempt and byte), of one attempt or of all.
 
-        With *follow* it goes on until the job has ended.  Raises `JobNotFound`.
+        Raises `JobNotFound`.
         """
-        while True:
-            # Asked before the lines are read: what the last attempt logs is there before the job has ended.
-            end = await self._database.run(jobs.job_end(job_id))
-            if end is None:
-                raise JobNotFound(job_id)
-            while page := await self._database.run(
-                logs.follow_logs(job_id, after, attempt=attempt, limit=LOG_PAGE)
-            ):
-                for line in page:
-                    yield line
-                after = (page[-1].fence.attempt, page[-1].byte_offset)
-            if end.state.is_final or not follow:
-                return
-            await asyncio.sleep(LOOK_EVERY)
+        # Asked before the lines are read: what the last attempt logs is there before the job has ended.
+        end = await self._database.run(jobs.job_end(job_id))
+        if end is None:
+            raise JobNotFound(job_id)
+        statement = logs.follow_logs(job_id, after, attempt=attempt, limit=LOG_PAGE)
+        lines = await self._database.run(statement)
+        return LogPage(lines, end.state.is_final)
 
     async def last_logs(self, job_id: int, *, attempt: int | None = None, limit: int) -> Sequence[LogLine]:
         """Return the last lines of a job in order, of one attempt or of all."""
@@ -137,64 +107,26 @@ class JobOperator:
         statement = interventions.retry_jobs([job_id], Mandate(self._actor, reason))
         check_key((await self._act(job_id, Intervention.RETRY, statement))[job_id])
 
-    async def cancel_many(
-        self, chosen: JobFilter, reason: str | None = None, *, progress: Progress | None = None
-    ) -> Swept:
-        """Cancel every job that fits now, newest first, in batches of 500."""
+    async def stroke(
+        self, action: Intervention, chosen: JobFilter, reason: str | None, *, before: int | None
+    ) -> Stroke:
+        """Do *action* to the 500 newest jobs with ids below *before* that fit, in one transaction."""
+        page = await self.find(meant(action, chosen), limit=BATCH, before=before)
+        if not page:
+            return Stroke(Swept(), None)
+        changed = await self._act_on_all([job.id for job in page], action, Mandate(self._actor, reason))
+        return Stroke(Swept(changed, len(page) - changed), page[-1].id)
 
-        async def cancel(job_ids: list[int]) -> int:
-            statement = interventions.cancel_jobs(job_ids, Mandate(self._actor, reason))
-            changed = await self._database.run(statement)
-            return len(changed)
-
-        return await self._sweep(Intervention.CANCEL, chosen, cancel, progress)
-
-    async def discard_many(
-        self, chosen: JobFilter, reason: str | None = None, *, progress: Progress | None = None
-    ) -> Swept:
-        """Discard every job that fits now, newest first, in batches of 500."""
-
-        async def discard(job_ids: list[int]) -> int:
-            statement = interventions.discard_jobs(job_ids, Mandate(self._actor, reason))
-            changed = await self._database.run(statement)
-            return len(changed)
-
-        return await self._sweep(Intervention.DISCARD, chosen, discard, progress)
-
-    async def retry_many(
-        self, chosen: JobFilter, reason: str | None = None, *, progress: Progress | None = None
-    ) -> Swept:
-        """Retry every job that fits now (failed ones if no state is given), newest first, in batches of 500.
-
-        Where several jobs want one unique key, one of them gets it and the others are passed over.
-        """
-
-        async def retry(job_ids: list[int]) -> int:
-            statement = interventions.retry_jobs(job_ids, Mandate(self._actor, reason))
-            return sum(holder is None for holder in (await self._database.run(statement)).values())
-
-        return await self._sweep(Intervention.RETRY, chosen, retry, progress)
-
-    async def _sweep(
-        self,
-        action: Intervention,
-        chosen: JobFilter,
-        act: Callable[[list[int]], Awaitable[int]],
-        progress: Progress | None,
-    ) -> Swept:
-        """Act on one batch after another, each in a transaction of its own, from the newest job down.
-
-        A job is met once: what is enqueued meanwhile has a higher id.
-        """
-        chosen = meant(action, chosen)
-        swept, before = Swept(), None
-        while page := await self.find(chosen, limit=BATCH, before=before):
-            before = page[-1].id
-            changed = await act([job.id for job in page])
-            swept = Swept(swept.changed + changed, swept.passed_over + len(page) - changed)
-            if progress is not None:
-                progress(swept)
-        return swept
+    async def _act_on_all(self, job_ids: list[int], action: Intervention, mandate: Mandate) -> int:
+        """Act on those of the jobs whose state allows it; answers how many there were."""
+        if action is Intervention.RETRY:
+            holders = await self._database.run(interventions.retry_jobs(job_ids, mandate))
+            return sum(holder is None for holder in holders.values())
+        if action is Intervention.CANCEL:
+            cancelled = await self._database.run(interventions.cancel_jobs(job_ids, mandate))
+            return len(cancelled)
+        discarded = await self._database.run(interventions.discard_jobs(job_ids, mandate))
+        return len(discarded)
 
     async def _act(self, job_id: int, action: Intervention, statement: Statement[Found]) -> Found:
         """Run *statement*, which answers with the job where it could act on it."""

@@ -78,3 +78,8 @@ class Caller:
     role: Role
     address: str
     token: TokenRecord | None = None
+
+    @property
+    def token_id(self) -> int:
+        """The id of the token, 0 where there is none."""
+        return 0 if self.token is None else self.token.id
