@@ -9,6 +9,7 @@ HoldfastError
 │   ├── BackoffInvalid           a retry policy makes no sense
 │   ├── ScheduleInvalid          a schedule's rule or time zone makes no sense
 │   ├── StepsAtOnce              two steps at once in one branch of a run
+│   ├── BodyInvalid              the body of a request is not what its route takes
 │   ├── SettingInvalid           a setting is unknown or has a bad value
 │   └── AppNotFound              there is no application at that address
 ├── LineInvalid                  a line of a stream of jobs is no job
@@ -19,6 +20,8 @@ HoldfastError
 ├── WorkerEnded                  the worker is gone, so that nothing can be asked of it
 ├── StateConflict                the job's state does not allow the action
 ├── LeaseLost                    another attempt owns the job now; nothing was changed
+├── LogOffsetWrong               a piece of a log does not go on where the server's copy ends
+├── LogRefused                   a piece of a log contradicts what the server has, or comes after its end
 ├── JobFailed                    the awaited job ended as failed
 ├── JobCancelled                 the awaited job ended as cancelled
 ├── WaitTimeout                  the awaited job did not end in time
@@ -33,6 +36,9 @@ HoldfastError
 ├── DrainEndless                 a drained test queue does not come to an end
 ├── ChildDied                    the process of a handler ended before its handler did
 ├── ProgramRefused               the system will not start the program of a job
+├── SpecInvalid                  what a runner was given to run is not what was enqueued, or makes no sense
+├── DatabaseOutOfReach           a handler on a runner asked for what only a process worker has
+├── RunnerBusy                   another process is this runner
 ├── ServerUnavailable            the Holdfast server cannot be reached
 ├── ServerRefused                the Holdfast server refused a request for a reason that it names
 ├── DependencyMissing            an optional package is not installed
@@ -41,9 +47,8 @@ HoldfastError
 ├── TokenInvalid                 a request shows no valid token
 ├── AccessDenied                 the token's role does not allow the request
 ├── RequestsTooMany              somebody asks more often than they may
+├── OriginRefused                a request comes from a page or by a name that is not the service's own
 ├── RequestKeyReused             an idempotency key came with another request before
-├── ServiceUnavailable           the service cannot be reached
-├── ServiceRefused               the service's answer is of no kind that we know
 ├── DatabaseUnavailable          PostgreSQL cannot be reached
 ├── DatabaseRefused              PostgreSQL refused a statement for a reason of its own
 └── SchemaMismatch
@@ -131,6 +136,14 @@ class StepsAtOnce(InputInvalid):
             "start what is to run at once in `async with run.branches()`"
         )
         self.branch, self.name = branch, name
+
+
+class BodyInvalid(InputInvalid):
+    """The body of a request is not what its route takes."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the body of the request is wrong: {problem}")
+        self.problem = problem
 
 
 class SettingInvalid(InputInvalid):
@@ -231,6 +244,22 @@ class LeaseLost(HoldfastError):
     def __init__(self, job_id: int, attempt: int) -> None:
         super().__init__(f"attempt {attempt} of job {job_id} has lost its lease: stop working on it")
         self.job_id, self.attempt = job_id, attempt
+
+
+class LogOffsetWrong(HoldfastError):
+    """A piece of a log does not go on where the server's copy ends; *size* is where that is."""
+
+    def __init__(self, stream: str, *, offset: int, size: int) -> None:
+        super().__init__(f"{stream} goes on at byte {size}, not at {offset}: send from there, or mark a gap")
+        self.stream, self.offset, self.size = stream, offset, size
+
+
+class LogRefused(HoldfastError):
+    """A piece of a log contradicts the server's copy, which has *size* bytes, or comes after its end."""
+
+    def __init__(self, stream: str, problem: str, *, size: int) -> None:
+        super().__init__(f"{stream} {problem}; its {size} bytes stay as they are")
+        self.stream, self.problem, self.size = stream, problem, size
 
 
 class JobFailed(HoldfastError):
@@ -356,6 +385,32 @@ class ProgramRefused(HoldfastError):
         self.program, self.problem = program, problem
 
 
+class SpecInvalid(HoldfastError):
+    """What a runner was given to run is not what was enqueued, or makes no sense; *reason* is one word."""
+
+    def __init__(self, reason: str, problem: str) -> None:
+        super().__init__(f"{reason}: {problem}")
+        self.reason, self.problem = reason, problem
+
+
+class DatabaseOutOfReach(HoldfastError):
+    """A handler on a runner asked for what only a process worker has, which sees the database."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} needs the database, which a runner does not see: run this kind on a worker")
+        self.what = what
+
+
+class RunnerBusy(HoldfastError):
+    """Another process on this machine is this runner."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"another process is runner {name!r} already: give this one another --name or --folder"
+        )
+        self.name = name
+
+
 class ServerUnavailable(HoldfastError):
     """The Holdfast server cannot be reached, or has no answer for now; it is worth asking again."""
 
@@ -426,20 +481,22 @@ class RequestsTooMany(HoldfastError):
         self.retry_after = retry_after
 
 
+class OriginRefused(HoldfastError):
+    """A request comes from a page or by a name that is not the service's own."""
+
+    def __init__(self, header: str, value: str) -> None:
+        super().__init__(
+            f"{header} {value[:100]!r} is not this service: without tokens it answers only what is asked here"
+        )
+        self.header = header
+
+
 class RequestKeyReused(HoldfastError):
     """An idempotency key came with another request before; nothing was done."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"idempotency key {key!r} came with another request before: take a fresh one")
         self.key = key
-
-
-class ServiceUnavailable(HoldfastError):
-    """The service cannot be reached; nothing is known to have been changed."""
-
-
-class ServiceRefused(HoldfastError):
-    """The service answered with an error that this release does not know."""
 
 
 class DatabaseUnavailable(HoldfastError):
