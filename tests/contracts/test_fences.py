@@ -18,9 +18,21 @@ from holdfast.errors import LeaseLost
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspend
 from holdfast.model.step import StepKind, StepNote, StepState
-from holdfast.store import attempts, blobs, checkpoints, children, logs, runs, signals, steps, workers
+from holdfast.store import (
+    attempts,
+    blobs,
+    checkpoints,
+    children,
+    log_chunks,
+    logs,
+    runs,
+    signals,
+    steps,
+    workers,
+)
 from holdfast.store.attempts import Ended, Fence, Final, Returned
 from holdfast.store.children import Place
+from holdfast.store.log_chunks import LogLimits, Piece, StreamKey
 from holdfast.store.logs import LogLine
 from holdfast.store.runs import Suspended
 from holdfast.store.sqlfile import blocks, rendered
@@ -89,7 +101,12 @@ def taken(stale: Fence) -> Statement[Any]:
 
 
 async def waits(scene: Scene, run_id: int) -> None:
-    """Let a run wait for a family at place 7, and send it a signal."""
+    """Let a run wait for a family at place 7, send it a signal, and open the logs of its first attempts."""
+    await scene.db.fetch(
+        "insert into holdfast.log_streams (job_id, attempt, stream, opened_at, written_at) "
+        "select $1, n, 'stdout', holdfast.now(), holdfast.now() from generate_series(0, 3) n",
+        run_id,
+    )
     await scene.db.fetch(
         "insert into holdfast.signals (run_id, name, sent_at) values ($1, 'go', holdfast.now())", run_id
     )
@@ -98,6 +115,30 @@ async def waits(scene: Scene, run_id: int) -> None:
         "values ($1, 'main', 7, 'greet', 'children', 'running', 1)",
         run_id,
     )
+
+
+async def stream_key(scene: Scene, stale: Fence) -> StreamKey:
+    """A stream of the attempt, named by the worker that has the job, or had it."""
+    holder = await scene.db.value(
+        "select coalesce((select l.worker_id from holdfast.live_jobs l where l.job_id = $1), "
+        "(select max(w.id) from holdfast.workers w), 1)",
+        stale.job_id,
+    )
+    return StreamKey(stale, "stdout", holder)
+
+
+async def sent(scene: Scene, stale: Fence) -> Any:
+    """Bytes of a runner's log, which may not come after the end here."""
+    limits = LogLimits(late_seconds=0)
+    key = await stream_key(scene, stale)
+    return await scene.run(log_chunks.append_chunk(key, Piece(0, 3, b"abc"), limits))
+
+
+async def closed(scene: Scene, stale: Fence) -> bool:
+    """The end of a runner's log."""
+    key = await stream_key(scene, stale)
+    closing = log_chunks.close_stream(key, total=3, sha256=bytes(32), intact=True, late_seconds=0)
+    return await scene.run(closing)
 
 
 async def loop_transaction(scene: Scene, stale: Fence) -> list[int]:
@@ -149,6 +190,8 @@ WRITES: list[tuple[str, str, Write]] = [
     ("report_progress", "progress", stated(lambda stale: attempts.report_progress(stale, 0.5, "half"))),
     ("check_lease", "lock", stated(attempts.check_lease)),
     ("append_logs", "log", stated(lambda stale: logs.append_logs([line(stale)]))),
+    ("append_chunk", "log bytes", sent),
+    ("close_stream", "end of log", closed),
     (
         "save_checkpoint",
         "checkpoint",

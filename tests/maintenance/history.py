@@ -10,7 +10,7 @@ DAY = timedelta(days=1)
 async def ended(
     scene: Scene, at: datetime, count: int = 1, *, outcome: str = "completed", queue: str = "default"
 ) -> list[int]:
-    """Jobs that ended at a time, each with an earlier attempt, a checkpoint and a line of log."""
+    """Jobs that ended at a time, each with an earlier attempt, a checkpoint and logs of both sorts."""
     job_ids = await scene.enqueue(count, queue=queue)
     for text in (
         "delete from holdfast.live_jobs where job_id = any ($1)",
@@ -24,6 +24,13 @@ async def ended(
         job_ids,
         at,
     )
+    for text in (
+        "insert into holdfast.log_streams (job_id, attempt, stream, opened_at, written_at) "
+        "select j, 1, 'stdout', $2, $2 from unnest($1::bigint[]) j",
+        "insert into holdfast.log_chunks (job_id, attempt, stream, byte_offset, length, at, data) "
+        "select j, 1, 'stdout', 0, 5, $2, 'hello' from unnest($1::bigint[]) j",
+    ):
+        await scene.db.fetch(text, job_ids, at)
     await scene.db.fetch(
         "insert into holdfast.finished_jobs (job_id, queue, kind, outcome, attempt, failures, finished_at) "
         "select j, $4, 'greet', $3, 2, 0, $2 from unnest($1::bigint[]) j",
@@ -43,6 +50,8 @@ async def remains(scene: Scene) -> dict[str, set[int]]:
         "attempts": "job_id",
         "checkpoints": "job_id",
         "job_logs": "job_id",
+        "log_streams": "job_id",
+        "log_chunks": "job_id",
     }
     return {
         table: {row[0] for row in await scene.db.fetch(f"select {column} from holdfast.{table}")}  # noqa: S608 - fixed names

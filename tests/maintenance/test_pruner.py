@@ -210,8 +210,15 @@ async def test_old_log_lines_outside_the_partitions_go(scene: Scene, clock: Cloc
     job = await scene.one()
     for at in (KEPT_FAILED - SECOND, KEPT_FAILED):
         await scene.db.fetch("insert into holdfast.job_logs values ($1, 1, 0, $2, 'info', 'x')", job.id, at)
+        await scene.db.fetch(
+            "insert into holdfast.log_chunks (job_id, attempt, stream, byte_offset, length, at) "
+            "values ($1, 1, 'stdout', 0, 1, $2)",
+            job.id,
+            at,
+        )
     await duty(Pruner, prune_batch=1).lead(await scene.lead())
     assert await scene.db.fetch("select at from holdfast.job_logs") == [(KEPT_FAILED,)]
+    assert await scene.db.fetch("select at from holdfast.log_chunks") == [(KEPT_FAILED,)]
 
 
 async def test_rows_of_workers_go_with_the_longest_retention(scene: Scene, clock: Clock, duty: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from holdfast.maintenance.config import MaintenanceConfig
@@ -13,6 +14,7 @@ from holdfast.runtime.events import Events
 from holdfast.store import prune
 from holdfast.store.database import Database
 from holdfast.store.prune import Retention
+from holdfast.store.statement import Statement
 
 SHORTEST_PAUSE = 0.02
 # A statement may record an end a little before it commits; a transaction may be as late as this.
@@ -42,8 +44,9 @@ class Pruner(Duty):
         completed, failed = self.config.retention_completed, self.config.retention_failed
         for retention in await self.database.run(prune.retentions(completed=completed, failed=failed)):
             await self._prune(term, retention)
-        while await self._prune_logs(term):
-            pass
+        for logs in (prune.prune_logs, prune.prune_chunks):
+            while await self._prune_logs(logs, term):
+                pass
         await self.database.run(prune.prune_workers(term, max(completed, failed)))
         return self.config.prune_rest
 
@@ -65,10 +68,10 @@ class Pruner(Duty):
         if retention.queue is not None:
             self._reached[retention.queue] = retention.before - LATE
 
-    async def _prune_logs(self, term: int) -> bool:
+    async def _prune_logs(self, delete: Callable[[int, float, int], Statement[int]], term: int) -> bool:
         begun = time.monotonic()
         limit = self.config.prune_batch
-        deleted = await self.database.run(prune.prune_logs(term, self.config.retention_logs, limit))
+        deleted = await self.database.run(delete(term, self.config.retention_logs, limit))
         await self._pause(begun)
         return deleted == limit
 

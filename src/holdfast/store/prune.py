@@ -63,6 +63,11 @@ def prune_logs(term: int, seconds: float, limit: int) -> Statement[int]:
     return Statement("prune_logs", _SQL["prune_logs"], (term, seconds, limit), count)
 
 
+def prune_chunks(term: int, seconds: float, limit: int) -> Statement[int]:
+    """Delete pieces of runners' logs outside the daily partitions that are older than *seconds*."""
+    return Statement("prune_chunks", _SQL["prune_chunks"], (term, seconds, limit), count)
+
+
 def prune_workers(term: int, seconds: float) -> Statement[int]:
     """Delete rows of workers that ended more than *seconds* ago; answers how many."""
     return Statement("prune_workers", _SQL["prune_workers"], (term, seconds), count)

@@ -1,6 +1,6 @@
 -- What the leader needs: daily partitions of history, and the judgement that nobody knows a kind.
 
--- Makes the partition of one UTC day of finished_completed, finished_unhappy or job_logs.  Rows of that day
+-- Makes the partition of one UTC day of finished_completed, finished_unhappy or a table of logs.  Rows of that day
 -- which lie in the default partition move into it.  Answers made, there (it exists), busy (a lock was not had
 -- within 200 ms), crowded (too many rows to move; they stay where they are and are pruned there) or refused
 -- (this role does not own the tables).
@@ -12,7 +12,7 @@ as $$
 declare
     child text := parent || to_char(day, '_YYYYMMDD');
     rest text := parent || '_rest';
-    moment text := case parent when 'job_logs' then 'at' else 'finished_at' end;
+    moment text := case when parent like 'finished%' then 'finished_at' else 'at' end;
     opening timestamptz := day::timestamp at time zone 'UTC';
     closing timestamptz := (day + 1)::timestamp at time zone 'UTC';
     most integer := 100000;

@@ -1,7 +1,7 @@
 -- name: missing_partitions
 -- The daily partitions from today (UTC) to $1 days ahead that do not exist yet.  Zero rows: all are there.
 select wanted.parent, (holdfast.now() at time zone 'UTC')::date + ahead.days
-from unnest(array['finished_completed', 'finished_unhappy', 'job_logs']) as wanted (parent)
+from unnest(array['finished_completed', 'finished_unhappy', 'job_logs', 'log_chunks']) as wanted (parent)
 cross join generate_series(0, $1::integer) as ahead (days)
 where to_regclass('holdfast.' || wanted.parent
                   || to_char((holdfast.now() at time zone 'UTC')::date + ahead.days, '_YYYYMMDD')) is null
@@ -19,7 +19,7 @@ where exists (select from holdfast.leader d where d.term = $1::bigint and d.expi
 -- cancelled ones, $3 of logs.  Zero rows: nothing is that old.
 select child.relname::text
 from (values ('finished_completed', $1::double precision), ('finished_unhappy', $2::double precision),
-             ('job_logs', $3::double precision)) as kept (parent, seconds)
+             ('job_logs', $3::double precision), ('log_chunks', $3::double precision)) as kept (parent, seconds)
 join pg_inherits i on i.inhparent = to_regclass('holdfast.' || kept.parent)
 join pg_class child on child.oid = i.inhrelid
 where child.relname ~ '_[0-9]{8}$'

@@ -42,6 +42,10 @@ with old as materialized (
     delete from holdfast.checkpoints c where c.job_id = any (array(select d.job_id from dead d))
 ), written as (
     delete from holdfast.job_logs g where g.job_id = any (array(select d.job_id from dead d))
+), streamed as (
+    delete from holdfast.log_streams s where s.job_id = any (array(select d.job_id from dead d))
+), sent_in as (
+    delete from holdfast.log_chunks c where c.job_id = any (array(select d.job_id from dead d))
 ), remembered as (
     delete from holdfast.steps s where s.run_id = any (array(select d.job_id from dead d))
 ), sent as (
@@ -66,6 +70,18 @@ where g.ctid = any (array(
     limit $3::integer
 ))
 returning g.job_id;
+
+-- name: prune_chunks
+-- Deletes up to $3 pieces of runners' logs from the default partition that are older than $2 seconds, in whole UTC days.
+-- Zero rows: nothing there is that old.  Only for the leader of term $1.
+delete from holdfast.log_chunks_rest c
+where c.ctid = any (array(
+    select old.ctid from holdfast.log_chunks_rest old
+    where old.at < date_trunc('day', holdfast.now() - make_interval(secs => $2::double precision), 'UTC')
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    limit $3::integer
+))
+returning c.job_id;
 
 -- name: prune_workers
 -- Deletes the rows of workers that ended more than $2 seconds ago and hold nothing.  Zero rows: there are none.
