@@ -27,7 +27,10 @@ class Place:
 
 
 def start_children(fence: Fence, place: Place, jobs: Sequence[NewJob]) -> Statement[int | None]:
-    """Enqueue the children of a place, with its row; answers their family, None: the lease was lost."""
+    """Enqueue the children of a place, with its row; answers their family.
+
+    0: the parent's cancel was requested, and there are none.  None: the lease was lost.
+    """
     parameters = (
         *(fence.job_id, fence.attempt, place.branch, place.place, place.name, place.kind, place.detail),
         [job.kind for job in jobs],

@@ -136,6 +136,15 @@ class RunLedger:
         """True once the attempt is being stopped because its cancel was requested."""
         return self._running.cause is Cause.CANCEL
 
+    def heed_cancel(self) -> None:
+        """Take note that the run knows of its cancel: nobody is to stop it for that any more."""
+        self._running.cause = self._running.cause or Cause.CANCEL
+
+    async def quiet(self) -> None:
+        """Wait for threads that work on for steps which were cut off."""
+        if self._running.leftover is not None:
+            await asyncio.wait({self._running.leftover})
+
     def progress(self, fraction: float, note: str | None) -> None:
         """Keep the newest progress of the run."""
         self._port.progress(fraction, note)

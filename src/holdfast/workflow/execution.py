@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.app.workflow import Workflow
-from holdfast.errors import LeaseLost
+from holdfast.errors import InputInvalid, LeaseLost
 from holdfast.model.outcome import Cancel, Fail, Retry, Snooze, Stop, Suspend
 from holdfast.model.step import COMPENSATION, MAIN
-from holdfast.rules.outcome import storable
+from holdfast.rules.outcome import poisoned, storable
 from holdfast.rules.seeds import first_seed, next_seed
 from holdfast.rules.telling import one_line, told
 from holdfast.store import runs, steps
@@ -43,22 +43,28 @@ class Execution:
 
     async def perform(self) -> Any:
         """Go on with the run as far as it goes."""
-        claimed = self._ledger.claimed
-        # A first attempt remembers nothing, so nothing is loaded for it.
-        if claimed.attempt > 1 or FORKED in claimed.meta:
-            await self._load()
-        if self._history.cancelled:
-            return await self._make_up(Stop("cancel requested"), cancelled=True)
-        replay = self._replay()
+        claimed, replay = self._ledger.claimed, self._replay()
+        ended: Ended | None = None
         try:
-            ended = await replay.play(self._code(replay), MAIN)
+            # A first attempt remembers nothing, so nothing is loaded for it.
+            if claimed.attempt > 1 or FORKED in claimed.meta:
+                await self._load()
+            if not self._history.cancelled:
+                ended = await replay.play(self._code(replay), MAIN)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not self._ledger.is_cancelled() or task is None:
                 raise
             task.uncancel()
-            return await self._make_up(Stop("cancel requested; the run was stopped"), cancelled=True)
-        return await self._after(replay, ended)
+        return await (self._cancelled(replay) if ended is None else self._after(replay, ended))
+
+    async def _cancelled(self, replay: Replay) -> Fail | Stop | Suspend:
+        """Make up for what the run did; what was under way when it was stopped, only the record knows."""
+        self._ledger.heed_cancel()
+        if not self._history.cancelled:
+            await replay.flush()
+            await self._load()
+        return await self._make_up(Stop("cancel requested"), cancelled=True)
 
     async def _after(self, replay: Replay, ended: Ended) -> Any:
         if isinstance(ended, (Returned, Raised)) and (left := self._history.unvisited()) is not None:
@@ -70,7 +76,7 @@ class Execution:
                 return await self._returned(replay, value)
             case Raised(error):
                 failure = Fail(error=storable(told(error)), reason=storable(one_line(error)))
-                return await self._make_up(failure, cancelled=False)
+                return await self._fail(replay, failure)
             case Continued(args):
                 return await self._continue(replay, args)
             case Suspend():
@@ -86,11 +92,27 @@ class Execution:
                 await replay.flush()
                 return value
             case Cancel(reason):
-                return await self._make_up(Stop(storable(reason)), cancelled=False)
+                return await self._fail(replay, Stop(storable(reason)))
+        if (replay.outbox or replay.makeups) and (refusal := self._refusal(value)) is not None:
+            return await self._fail(replay, refusal)
         if replay.outbox:
             await replay.finish(value)
             return None
         return value
+
+    def _refusal(self, value: Any) -> Fail | None:
+        """Return why a result cannot be kept; trying again would not change that."""
+        try:
+            self._ledger.completion(value)
+        except InputInvalid as invalid:
+            return poisoned(str(invalid), str(invalid))
+        return None
+
+    async def _fail(self, replay: Replay, then: Fail | Stop) -> Fail | Stop | Suspend:
+        # What was enqueued on the way goes with this end as with any other, and a later attempt that makes up
+        # for things has to come by the same places.
+        await replay.flush()
+        return await self._make_up(then, cancelled=False)
 
     async def _continue(self, replay: Replay, args: str) -> None:
         if replay.outbox:
@@ -112,10 +134,11 @@ class Execution:
         frozen = self._replay(frozen=True)
         replayed = await frozen.play(self._code(frozen), MAIN)
         if isinstance(replayed, Suspend):
-            return replayed
+            return replace(replayed, stopping=cancelled)
         if not frozen.makeups:
             return then
-        replay = self._replay()
+        await self._ledger.quiet()
+        replay = self._replay(stops=False)
         ended = await replay.play(self._made_up(replay, frozen.makeups), COMPENSATION)
         match ended:
             case Suspend():
@@ -136,8 +159,8 @@ class Execution:
 
     # --- parts
 
-    def _replay(self, *, frozen: bool = False) -> Replay:
-        return Replay(self._ledger, self._history, self._customs, frozen=frozen)
+    def _replay(self, *, frozen: bool = False, stops: bool = True) -> Replay:
+        return Replay(self._ledger, self._history, self._customs, frozen=frozen, stops=stops)
 
     def _code(self, replay: Replay) -> Any:
         run = Run(replay, self._workflow, self._moments)
@@ -148,6 +171,8 @@ class Execution:
         if memory is None:
             raise LeaseLost(self._ledger.fence.job_id, self._ledger.fence.attempt)
         self._moments.set(memory.now)
+        claimed = self._ledger.claimed
+        self._history = History(first_seed(claimed.id, claimed.enqueued_at))
         self._history.fill(memory)
 
 

@@ -65,6 +65,12 @@ class Ledger(Protocol):
     def is_cancelled(self) -> bool:
         """True once the attempt is being stopped because its cancel was requested."""
 
+    def heed_cancel(self) -> None:
+        """Take note that the run knows of its cancel: nobody is to stop it for that any more."""
+
+    async def quiet(self) -> None:
+        """Wait for threads that work on for steps which were cut off."""
+
     def progress(self, fraction: float, note: str | None) -> None:
         """Keep the newest progress of the run."""
 

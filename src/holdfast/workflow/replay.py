@@ -71,11 +71,14 @@ Ended = Returned | Raised | Frozen | Continued | Suspend
 class Replay:
     """Plays the code of a run, with all its branches, until it ends or everything in it waits.
 
-    A *frozen* replay does nothing new: it ends where the record does.
+    A *frozen* replay does nothing new: it ends where the record does.  One that *stops* does nothing new once
+    its cancel was requested.
     """
 
-    def __init__(self, ledger: Ledger, history: History, customs: Customs, *, frozen: bool = False) -> None:
-        self.ledger, self.history, self.frozen = ledger, history, frozen
+    def __init__(
+        self, ledger: Ledger, history: History, customs: Customs, *, frozen: bool = False, stops: bool = True
+    ) -> None:
+        self.ledger, self.history, self.frozen, self.stops = ledger, history, frozen, stops
         self.failures, self.redactions = customs.failures, customs.redactions
         self.branches: list[Branch] = []
         self.makeups: list[StepCall] = []
@@ -160,6 +163,10 @@ class Replay:
         """Wait until something new may be done: not while the record is frozen or the run paused."""
         if self.frozen:
             await self.wait(spot, Wait("the end of the record", parks=True))
+        if self.stops and self.ledger.is_cancelled():
+            # What was told to stop has finished all the same: the record says so, and nothing follows it.
+            self.closing = True
+            raise asyncio.CancelledError
         await self.deliver_cancel(spot)
         if self.paused:
             await self.wait(spot, Wait("a resume", parks=True))

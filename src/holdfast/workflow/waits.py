@@ -112,6 +112,9 @@ async def _take_children(replay: Replay, spot: Spot, jobs: Sequence[NewJob], det
             spot.branch.name, spot.place, spot.name, spot.kind, msgspec.json.encode(detail).decode()
         )
         found: int = await replay.ask(children.start_children(fence, place, jobs))
+        if not found:
+            # The cancel is on its way here, or finds the run asleep.
+            await replay.wait(spot, Wait("its cancel", parks=True))
         entry = Entry(spot.name, spot.kind, StepState.RUNNING, child_id=found, visited=True)
         replay.history.put(spot.branch.name, spot.place, entry)
     else:

@@ -2,16 +2,17 @@
 
 -- name: start_children
 -- Enqueues the children of a place of a held run, with the row of the place, and answers their family.
+-- Where the parent's cancel was requested, nothing is enqueued any more, and 0 is answered: nobody would cancel them.
 -- Locks the parent's live_jobs row, so that nobody takes it meanwhile.  Zero rows: the lease was lost.
 with held as materialized (
-    select l.job_id, l.attempt from holdfast.live_jobs l
+    select l.job_id, l.attempt, l.cancel_requested_at from holdfast.live_jobs l
     where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
     for share
 )
-select holdfast.start_children(
+select case when h.cancel_requested_at is null then holdfast.start_children(
     h.job_id, h.attempt, $3::text, $4::integer, $5::text, $6::text, $7::text::jsonb, $8::text[], $9::text[],
     $10::text[]::jsonb[], $11::smallint[], $12::integer[], $13::double precision[], $14::text[]::timestamptz[],
-    $15::double precision[], $16::text[]::jsonb[], $17::text[], $18::text[], $19::text[]::jsonb[], $20::text[])
+    $15::double precision[], $16::text[]::jsonb[], $17::text[], $18::text[], $19::text[]::jsonb[], $20::text[]) else 0 end
 from held h;
 
 -- name: take_children

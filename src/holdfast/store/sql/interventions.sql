@@ -3,7 +3,7 @@
 -- name: cancel_jobs
 -- Cancels jobs by id, and the children of runs that follow their parent, as far down as they go.  A job that nobody
 -- holds ends at once; one that is held is asked to stop and its worker told; a run that has begun becomes available,
--- so that it makes up for what it did.
+-- so that it makes up for what it did.  A pause is forgotten.
 -- Locks live_jobs rows in id order.  A job without a row in the answer has ended or never was.
 with recursive tree as (
     select l.job_id from holdfast.live_jobs l where l.job_id = any ($1::bigint[])
@@ -32,7 +32,7 @@ with recursive tree as (
            holdfast.now(), t.parent_id, t.family_id
     from target t where t.worker_id is null and not t.begun order by t.parent_id
 ), awake as (
-    delete from holdfast.suspensions s using target t where s.run_id = t.job_id and t.worker_id is null
+    delete from holdfast.suspensions s using target t where s.run_id = t.job_id
 ), roused as (
     update holdfast.live_jobs l
     set state = 'available', run_at = holdfast.now(),
@@ -100,9 +100,10 @@ with ended as materialized (
     order by l.job_id for update
 ), lived as (
     insert into holdfast.live_jobs (job_id, queue, kind, priority, state, attempt, run_at, unique_key, concurrency_key,
-                                    revision, parent_id, family_id)
+                                    revision, parent_id, family_id, route_id)
     select e.job_id, j.queue, j.kind, j.priority, 'available', e.attempt, holdfast.now(), j.unique_key,
-           j.concurrency_key, j.revision, e.parent_id, e.family_id
+           j.concurrency_key, j.revision, e.parent_id, e.family_id,
+           (select holdfast.route_for(j.queue, j.kind, p.labels, p.runner) from holdfast.placements p where p.job_id = j.id)
     from ended e join holdfast.jobs j on j.id = any (array[e.job_id])
     order by j.unique_key, e.job_id
     on conflict do nothing
