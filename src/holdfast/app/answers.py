@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.app.signature import json_text
 from holdfast.errors import InputInvalid, PayloadTooLarge, StateConflict
-from holdfast.store.checkpoints import Checkpoint
+from holdfast.model.checkpoint import Checkpoint
 
 MAX_RESULT_BYTES = 1024 * 1024
 MAX_CHECKPOINT_BYTES = 1024 * 1024

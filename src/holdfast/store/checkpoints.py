@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
+from holdfast.model.checkpoint import Checkpoint
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, first_value, is_any
 
 _SQL = blocks("checkpoints")
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A saved state (*data* is JSON text), the version of its shape and the attempt that saved it."""
-
-    version: int
-    data: str
-    attempt: int
-    saved_at: datetime
 
 
 def save_checkpoint(fence: Fence, version: int, data: str) -> Statement[bool]:

@@ -23,18 +23,13 @@ from multiprocessing import spawn
 from types import FrameType
 from typing import Any
 
-from holdfast.app.answers import checkpoint_text, result_text
+from holdfast.app.answers import checkpoint_text
 from holdfast.app.handler import Handler
 from holdfast.app.job import Job, Transaction
-from holdfast.app.options import seconds_from
 from holdfast.app.signature import Signature
-from holdfast.errors import InputInvalid, LeaseLost, Poison
-from holdfast.model.job import ClaimedJob
-from holdfast.model.outcome import Cancel, Retry, Snooze
 from holdfast.rules.outcome import storable
-from holdfast.rules.telling import one_line, told
 from holdfast.store.database import DatabaseConfig
-from holdfast.worker import wire
+from holdfast.worker import endings, wire
 from holdfast.worker.transaction import End, SyncTransaction
 
 PR_SET_PDEATHSIG = 1
@@ -201,17 +196,12 @@ class HandlerProcess:
         try:
             return self._ending(call)
         except BaseException as error:
-            return _raised(error, call.claimed)
+            return endings.raised(error, call.claimed)
 
     def _ending(self, call: wire.Call) -> wire.Ending:
         handler = self._ready(call)
         self._link.tell(wire.Begun())
-        returned = handler()
-        try:
-            return _answered(call.claimed.kind, returned)
-        except InputInvalid as error:
-            # The handler did its work but its answer cannot be kept: trying again would not change that.
-            return wire.Raised(str(error), str(error), poison=True)
+        return endings.answered(call.claimed.kind, handler())
 
     def _ready(self, call: wire.Call) -> Callable[[], Any]:
         if call.main is not None and not self._main_loaded:
@@ -228,22 +218,3 @@ class HandlerProcess:
         if signature.job_parameter is not None:
             arguments[signature.job_parameter] = Job(claimed, LinkPort(self._link, self._config))
         return lambda: function(**arguments)
-
-
-def _answered(kind: str, returned: Any) -> wire.Ending:
-    match returned:
-        case Snooze(delay, reason):
-            return wire.Snoozed(seconds_from("Snooze.delay", delay), storable(reason))
-        case Cancel(reason):
-            return wire.Cancelled(storable(reason))
-        case Retry(delay, reason):
-            seconds = None if delay is None else seconds_from("Retry.delay", delay)
-            return wire.Retried(seconds, storable(reason))
-    return wire.Returned(result_text(kind, returned))
-
-
-def _raised(error: BaseException, claimed: ClaimedJob) -> wire.Raised:
-    lost = isinstance(error, LeaseLost) and (error.job_id, error.attempt) == (claimed.id, claimed.attempt)
-    return wire.Raised(
-        storable(one_line(error)), storable(told(error)), poison=isinstance(error, Poison), lost=lost
-    )
