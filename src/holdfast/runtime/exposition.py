@@ -68,12 +68,18 @@ class MetricsServer:
 
     def _answer(self, path: str, accept: str) -> tuple[int, str, bytes]:
         if path == "/metrics":
-            encode, kind = choose_encoder(accept)
-            return 200, kind, encode(_WithoutBirthdays(self._registry))
+            kind, body = exposed(self._registry, accept)
+            return 200, kind, body
         check = self._checks.get(path)
         if check is None:
             return 404, "text/plain", b"try /metrics, /livez or /readyz\n"
         return (200, "text/plain", b"ok\n") if check() else (503, "text/plain", b"no\n")
+
+
+def exposed(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:
+    """Return the media type and the text of all metrics, in the form that the header *accept* asks for."""
+    encode, kind = choose_encoder(accept)
+    return kind, encode(_WithoutBirthdays(registry))
 
 
 class _WithoutBirthdays:

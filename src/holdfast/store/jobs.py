@@ -114,3 +114,8 @@ def job_end(job_id: int) -> Statement[JobEnd | None]:
 
 def _job_end(rows: Sequence[Row]) -> JobEnd | None:
     return JobEnd(JobState(rows[0][0]), *rows[0][1:]) if rows else None
+
+
+def living_jobs(job_ids: Sequence[int]) -> Statement[list[int]]:
+    """Look which of these jobs have not ended."""
+    return Statement("living_jobs", _SQL["living_jobs"], (list(job_ids),), column)

@@ -65,3 +65,7 @@ from holdfast.jobs j
 left join holdfast.live_jobs l on l.job_id = j.id
 left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true
 where j.id = $1::bigint;
+
+-- name: living_jobs
+-- Which of the jobs $1 still live.  Locks nothing.
+select l.job_id from holdfast.live_jobs l where l.job_id = any ($1::bigint[]);

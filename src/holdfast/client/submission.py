@@ -1,0 +1,62 @@
+"""Enqueues jobs that come as JSON: one request, however often it is repeated, makes them once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import msgspec
+
+from holdfast.app.options import checked_text
+from holdfast.client.intake import Intake, JobText
+from holdfast.errors import RequestKeyReused
+from holdfast.model.job import JobHandle, NewJob
+from holdfast.store import bulk, jobs, request_keys
+from holdfast.store.database import Connection, Database
+from holdfast.store.request_keys import RequestKey
+
+LONGEST_KEY = 200
+# Below this many, one statement is as quick as COPY with its own.
+COPY_FROM = 500
+
+
+class Submissions:
+    """Takes jobs in as *intake* reads them."""
+
+    def __init__(self, database: Database, intake: Intake) -> None:
+        self._database, self._intake = database, intake
+
+    async def submit(
+        self, texts: Sequence[JobText], *, key: str | None = None, token_id: int = 0
+    ) -> list[JobHandle]:
+        """Enqueue all of *texts* or none; a second request of a token with the same *key* is the first one.
+
+        Raises `InputInvalid`, `UnknownKind`, `DuplicateJob`, and `RequestKeyReused` where the key came with
+        other jobs before.
+        """
+        rows = [self._intake.job(text) for text in texts]
+        async with self._database.transaction() as connection:
+            if key is None:
+                return await self._put(rows, connection)
+            checked_text("idempotency key", key, most=LONGEST_KEY)
+            body = msgspec.json.encode(texts, order="deterministic")
+            request = RequestKey(token_id, key, sha256(body).digest())
+            if not await self._database.run(request_keys.reserve_request(request), connection):
+                return await self._repeated(request, connection)
+            handles = await self._put(rows, connection)
+            answer = msgspec.json.encode(handles).decode()
+            await self._database.run(request_keys.answer_request(request, answer), connection)
+            return handles
+
+    async def _put(self, rows: list[NewJob], connection: Connection) -> list[JobHandle]:
+        if not rows:
+            return []
+        if len(rows) >= COPY_FROM and bulk.fits(rows):
+            return await bulk.copy_jobs(connection, self._database.schema, rows)
+        return await self._database.run(jobs.enqueue_jobs(rows), connection)
+
+    async def _repeated(self, request: RequestKey, connection: Connection) -> list[JobHandle]:
+        former = await self._database.run(request_keys.answered_request(request), connection)
+        if former is None or former.answer is None or former.sha256 != request.sha256:
+            raise RequestKeyReused(request.key)
+        return msgspec.json.decode(former.answer, type=list[JobHandle])

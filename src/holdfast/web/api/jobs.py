@@ -1,0 +1,165 @@
+"""Jobs over HTTP: enqueue, list, show, wait, logs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Router
+from litestar.di import NamedDependency, Provide
+from litestar.params import FromQuery, HeaderParameter, JSONBody, QueryParameter
+
+from holdfast import errors
+from holdfast.client.intake import JobText
+from holdfast.model.audit import AuditRecord
+from holdfast.model.job import JobHandle, JobRecord, JobState, JobSummary
+from holdfast.model.selection import JobFilter
+from holdfast.model.token import Right
+from holdfast.web.api.routes import LARGEST_ID, Before, Id, Limit, act, look
+from holdfast.web.given import GivenBacking, GivenCaller, GivenOperator
+
+MOST_AT_ONCE = 5000
+TIMES = ("since", "until", "ended_since", "ended_until")
+
+Moment = Annotated[datetime | None, QueryParameter(description="With its zone: 2026-03-01T12:00Z.")]
+Key = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Idempotency-Key",
+        required=False,
+        max_length=200,
+        description="A request that is sent again with the same key and body makes its jobs once.",
+    ),
+]
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    """Jobs, newest first; *next* is *before* of the next page, null on the last one."""
+
+    jobs: list[JobSummary]
+    next: int | None
+
+
+class JobCount(msgspec.Struct, frozen=True):
+    """How many jobs fit."""
+
+    count: int
+
+
+class JobStory(msgspec.Struct, frozen=True):
+    """Everything about a job: *why* says what it waits for, *audit* what operators did to it."""
+
+    job: JobRecord
+    why: str | None
+    audit: list[AuditRecord]
+
+
+class JobAnswer(msgspec.Struct, frozen=True):
+    """How a job stands; *result* is set once it is completed."""
+
+    id: int
+    state: JobState
+    ended: bool
+    result: Any
+    error: str | None
+    reason: str | None
+
+
+class JobBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs to enqueue, all or none."""
+
+    jobs: Annotated[list[JobText], msgspec.Meta(min_length=1, max_length=MOST_AT_ONCE)]
+
+
+def job_filter(
+    states: Annotated[list[JobState] | None, QueryParameter(name="state")] = None,
+    kind: FromQuery[str | None] = None,
+    queue: FromQuery[str | None] = None,
+    tag: FromQuery[list[str] | None] = None,
+    since: Moment = None,
+    until: Moment = None,
+    ended_since: Moment = None,
+    ended_until: Moment = None,
+    worker_id: Annotated[int | None, QueryParameter(ge=1, le=LARGEST_ID)] = None,
+    text: FromQuery[str | None] = None,
+) -> JobFilter:
+    """Return the filter of a listing; raises `OptionInvalid` for a time without its zone."""
+    for name, moment in zip(TIMES, (since, until, ended_since, ended_until), strict=True):
+        if moment is not None and moment.tzinfo is None:
+            raise errors.OptionInvalid(
+                name, moment.isoformat(), "give a time with its zone, such as 2026-03-01T12:00Z"
+            )
+    return JobFilter(
+        states=tuple(states or ()),
+        kind=kind,
+        queue=queue,
+        tags=tuple(tag or ()),
+        since=since,
+        until=until,
+        ended_since=ended_since,
+        ended_until=ended_until,
+        worker_id=worker_id,
+        text=text,
+    )
+
+
+ENQUEUE_ERRORS = (errors.DuplicateJob, errors.PayloadTooLarge, errors.RequestKeyReused)
+LISTING = {"chosen": Provide(job_filter, sync_to_thread=False)}
+
+
+@act("/", Right.ENQUEUE, status=201, raises=ENQUEUE_ERRORS)
+async def enqueue(
+    data: JSONBody[JobText], backing: GivenBacking, caller: GivenCaller, key: Key = None
+) -> JobHandle:
+    """Enqueue a job."""
+    [handle] = await backing.submissions.submit([data], key=key, token_id=caller.token_id)
+    return handle
+
+
+@act("/batch", Right.ENQUEUE, status=201, raises=ENQUEUE_ERRORS)
+async def enqueue_many(
+    data: JSONBody[JobBatch], backing: GivenBacking, caller: GivenCaller, key: Key = None
+) -> list[JobHandle]:
+    """Enqueue many jobs, all or none; the answer has their ids in order."""
+    return await backing.submissions.submit(data.jobs, key=key, token_id=caller.token_id)
+
+
+@look("/", dependencies=LISTING, raises=(errors.DatabaseRefused,))
+async def list_jobs(
+    chosen: NamedDependency[JobFilter], operator: GivenOperator, limit: Limit = 50, before: Before = None
+) -> JobPage:
+    """List jobs, newest first, without their arguments."""
+    found = list(await operator.jobs.find(chosen, limit=limit, before=before))
+    return JobPage(found, found[-1].id if len(found) == limit else None)
+
+
+@look("/count", dependencies=LISTING, raises=(errors.DatabaseRefused,))
+async def count_jobs(chosen: NamedDependency[JobFilter], operator: GivenOperator) -> JobCount:
+    """Count the jobs that fit, one by one."""
+    return JobCount(await operator.jobs.count(chosen))
+
+
+@look("/{job_id:int}", raises=(errors.JobNotFound,))
+async def show_job(job_id: Id, operator: GivenOperator) -> JobStory:
+    """Show everything about a job: arguments, every attempt, its end, why it waits, what operators did."""
+    record = await operator.jobs.show(job_id)
+    why = await operator.jobs.why(job_id)
+    return JobStory(record, why, list(await operator.audit(subject=f"job {job_id}")))
+
+
+@look("/{job_id:int}/wait", raises=(errors.JobNotFound,))
+async def wait_for_job(
+    job_id: Id, backing: GivenBacking, timeout: Annotated[float, QueryParameter(ge=0, le=60)] = 30.0
+) -> JobAnswer:
+    """Wait until a job has ended, for up to *timeout* seconds; *ended* says whether it has."""
+    end = await backing.watch.wait(job_id, timeout)
+    result = None if end.result is None else msgspec.json.decode(end.result)
+    return JobAnswer(job_id, end.state, end.state.is_final, result, end.error, end.reason)
+
+
+router = Router(
+    "/jobs",
+    route_handlers=[enqueue, enqueue_many, list_jobs, count_jobs, show_job, wait_for_job],
+    tags=["jobs"],
+)

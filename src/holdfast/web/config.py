@@ -1,0 +1,30 @@
+"""How the service is served."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebConfig:
+    """Where the service listens and what it takes.
+
+    *rate* is how many requests a second each token may make; from *proxies* the address of a caller is
+    believed.  *wait_limit* bounds a long poll, in seconds, and *body_limit* a request, in bytes.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8700
+    rate: float = 500.0
+    proxies: tuple[str, ...] = ()
+    wait_limit: float = 30.0
+    body_limit: int = 4 * 1024 * 1024
+    failures_burst: float = 20.0
+    failures_rate: float = 0.2
+
+    @property
+    def is_local(self) -> bool:
+        """True where nobody but this machine can come in."""
+        return self.host in LOOPBACK

@@ -1,0 +1,114 @@
+"""The gate: who makes a request, and whether they may.
+
+Every route says in its ``right`` what it asks of a caller; one that says None is open to everybody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from typing import Any
+
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from holdfast.client.token_operator import token_hash
+from holdfast.errors import AccessDenied, InputInvalid, OriginRefused, TokenInvalid
+from holdfast.model.token import Caller, Right, Role, TokenRecord
+from holdfast.rules.access import allows
+from holdfast.rules.pace import Pace
+from holdfast.store import tokens
+from holdfast.store.database import Database
+from holdfast.web.config import LOOPBACK, WebConfig
+from holdfast.web.pacing import Pacer
+
+# A token that was good is taken for good for so long, in seconds; a revocation is heard of at once.
+REMEMBERED = 5.0
+MOST_REMEMBERED = 20_000
+ANONYMOUS = "anonymous"
+
+AnyConnection = ASGIConnection[Any, Any, Any, Any]
+
+
+class Gate:
+    """Lets callers in who show a valid token whose role has the route's right.
+
+    While no token was ever made, whoever asks on this machine is let in as an admin.
+    """
+
+    def __init__(self, database: Database, config: WebConfig) -> None:
+        self._database = database
+        self._requests = Pacer("requests", Pace(config.rate, 2 * config.rate))
+        self._failures = Pacer("failures to log in", Pace(config.failures_rate, config.failures_burst))
+        self._known: OrderedDict[bytes, tuple[TokenRecord, float]] = OrderedDict()
+        self._has_tokens = False
+
+    async def __call__(self, connection: AnyConnection, handler: BaseRouteHandler) -> None:
+        """Let a request in or raise; its caller is then ``request.auth``."""
+        right: Right | None = handler.opt.get("right")
+        if right is None:
+            return
+        if b"%00" in connection.scope["query_string"] or "\x00" in connection.scope["path"]:
+            msg = "the address of the request holds a NUL character, which PostgreSQL cannot store"
+            raise InputInvalid(msg)
+        caller = await self._caller(connection)
+        self._requests.take(caller.address if caller.token is None else caller.token.id)
+        if not allows(caller.role, right):
+            raise AccessDenied(caller.role, right)
+        connection.scope["user"] = caller.name
+        connection.scope["auth"] = caller
+
+    def notified(self, topic: str, _rest: str) -> None:
+        """Forget what may have been revoked."""
+        if topic in ("tokens", "reconnected"):
+            self._known.clear()
+
+    async def has_tokens(self) -> bool:
+        """Look whether a token was ever made."""
+        if not self._has_tokens:
+            self._has_tokens = await self._database.run(tokens.has_tokens())
+        return self._has_tokens
+
+    async def _caller(self, connection: AnyConnection) -> Caller:
+        address = connection.client.host if connection.client else "unknown"
+        shown = connection.headers.get("authorization")
+        if shown is None and not await self.has_tokens():
+            _check_origin(connection)
+            return Caller(ANONYMOUS, Role.ADMIN, address)
+        text = _bearer(shown)
+        token = await self._token(token_hash(text), address)
+        return Caller(token.name, token.role, address, token)
+
+    async def _token(self, sha256: bytes, address: str) -> TokenRecord:
+        known = self._known.get(sha256)
+        if known is not None and known[1] > time.monotonic():
+            return known[0]
+        # Whoever tries many is not even looked up; who was let in a moment ago is not hurt by them.
+        self._failures.check(address)
+        token = await self._database.run(tokens.use_token(sha256))
+        if token is None:
+            self._failures.take(address)
+            problem = "this token was never made, is revoked or has expired"
+            raise TokenInvalid(problem)
+        self._known[sha256] = (token, time.monotonic() + REMEMBERED)
+        if len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return token
+
+
+def _bearer(shown: str | None) -> str:
+    scheme, _, text = (shown or "").partition(" ")
+    if scheme.lower() != "bearer" or not text:
+        problem = "a token is missing"
+        raise TokenInvalid(problem)
+    return text
+
+
+def _check_origin(connection: AnyConnection) -> None:
+    """Raise `OriginRefused` where a page elsewhere makes a browser on this machine ask for it."""
+    host = connection.headers.get("host", "")
+    if host.rsplit(":", 1)[0].strip("[]") not in LOOPBACK:
+        raise OriginRefused("Host", host)
+    origin = connection.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != host:
+        raise OriginRefused("Origin", origin)

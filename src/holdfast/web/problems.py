@@ -1,0 +1,144 @@
+"""Which status an error has over HTTP, and how it is answered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.openapi.datastructures import ResponseSpec
+
+from holdfast import errors
+from holdfast.errors import HoldfastError
+from holdfast.model.problem import MEDIA_TYPE, Problem, problem_type
+
+AnyRequest = Request[Any, Any, Any]
+
+# The status of an error is that of its nearest ancestor here.
+STATUS: Mapping[type[BaseException], int] = {
+    HoldfastError: 500,
+    errors.InputInvalid: 400,
+    errors.UnknownKind: 400,
+    errors.LineInvalid: 400,
+    errors.PayloadTooLarge: 413,
+    errors.TokenInvalid: 401,
+    errors.AccessDenied: 403,
+    errors.OriginRefused: 403,
+    errors.JobNotFound: 404,
+    errors.QueueNotFound: 404,
+    errors.WorkerNotFound: 404,
+    errors.ScheduleNotFound: 404,
+    errors.TokenNotFound: 404,
+    errors.StepNotFound: 404,
+    errors.BlobNotFound: 404,
+    errors.DuplicateJob: 409,
+    errors.StateConflict: 409,
+    errors.WorkerEnded: 409,
+    errors.RunEnded: 409,
+    errors.NotARun: 409,
+    errors.LeaseLost: 409,
+    errors.TokenTaken: 409,
+    errors.RequestKeyReused: 422,
+    errors.RequestsTooMany: 429,
+    errors.DatabaseUnavailable: 503,
+    errors.DatabaseRefused: 503,
+    errors.SchemaMismatch: 503,
+}
+# What any route with a right may come to.
+EVERYWHERE = (
+    errors.InputInvalid,
+    errors.TokenInvalid,
+    errors.AccessDenied,
+    errors.RequestsTooMany,
+    errors.DatabaseUnavailable,
+)
+# Errors of HTTP itself, by status.
+_PROTOCOL = {
+    400: ("request-malformed", "the request is wrong"),
+    404: ("route-not-found", "there is nothing at this address: see /schema"),
+    405: ("method-not-allowed", "this address does not take this method: see /schema"),
+    413: ("body-too-large", "the body of the request is larger than this route takes"),
+}
+_OTHER = ("request-refused", "the request was refused")
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def status_of(error: type[BaseException]) -> int:
+    """Return the status under which an error is answered."""
+    return next(STATUS[one] for one in error.__mro__ if one in STATUS)
+
+
+def documented(raises: Iterable[type[BaseException]]) -> dict[int, ResponseSpec]:
+    """Return how the schema documents that a route may answer with these errors."""
+    by_status: dict[int, list[str]] = {}
+    for error in raises:
+        by_status.setdefault(status_of(error), []).append((error.__doc__ or "").strip().splitlines()[0])
+    return {
+        status: ResponseSpec(
+            Problem, description=" ".join(sentences), media_type=MEDIA_TYPE, generate_examples=False
+        )
+        for status, sentences in sorted(by_status.items())
+    }
+
+
+def answer_error(request: AnyRequest, error: HoldfastError) -> Response[Problem]:
+    """Answer an error of Holdfast."""
+    status = status_of(type(error))
+    if status >= 500:
+        request.app.state.events.emit("request.failed", path=request.scope["path"], error=error)
+    headers = {}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="holdfast"'
+    if status in (429, 503):
+        headers["Retry-After"] = str(math.ceil(getattr(error, "retry_after", 1.0)))
+    facts = {name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)}
+    problem = Problem(
+        type=problem_type(type(error)),
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=str(error),
+        facts=facts,
+    )
+    return _response(problem, headers)
+
+
+def answer_http_error(_: AnyRequest, error: HTTPException) -> Response[Problem]:
+    """Answer what HTTP itself refuses: no such route, a wrong parameter, a body that is too large."""
+    status = error.status_code
+    name, sentence = _PROTOCOL.get(status, _OTHER)
+    problem = Problem(
+        type=f"urn:holdfast:problem:{name}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=_told(error, sentence),
+    )
+    return _response(problem, dict(error.headers or {}))
+
+
+def answer_fault(request: AnyRequest, error: Exception) -> Response[Problem]:
+    """Answer a fault that nobody foresaw: the log gets all of it, the caller nothing."""
+    request.app.state.events.emit("request.failed", path=request.scope["path"], error=error)
+    problem = Problem(
+        type="urn:holdfast:problem:fault",
+        title="Internal Server Error",
+        status=500,
+        detail="the service has met a fault of its own, which its log describes",
+    )
+    return _response(problem, {})
+
+
+def _told(error: HTTPException, sentence: str) -> str:
+    extra: Any = error.extra
+    if not isinstance(extra, list) or not extra:
+        return sentence
+    if extra[0].get("key") == "data":
+        return f"{sentence}: it takes a body of JSON"
+    told = "; ".join(f"{one.get('key', 'body')}: {one['message']}" for one in extra)
+    return f"{sentence}: {told}"
+
+
+def _response(problem: Problem, headers: dict[str, str]) -> Response[Problem]:
+    return Response(problem, status_code=problem.status, media_type=MEDIA_TYPE, headers=headers)

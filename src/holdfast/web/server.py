@@ -1,0 +1,136 @@
+"""Serves the service on a port, inside a loop that others share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from holdfast.client.intake import Intake
+from holdfast.client.watch import Watch
+from holdfast.errors import SettingInvalid
+from holdfast.runtime.events import Events
+from holdfast.runtime.exposition import Check
+from holdfast.runtime.metrics import Metrics
+from holdfast.store.database import Database
+from holdfast.store.listen import Notifications
+from holdfast.web.application import application
+from holdfast.web.backing import Backing
+from holdfast.web.config import WebConfig
+from holdfast.web.gate import Gate
+
+BACKLOG = 2048
+# How long requests under way may go on when the service stops, in seconds.
+LAST_GRACE = 5
+
+
+class WebServer:
+    """The HTTP service on *database*: it starts once the database is open and stops before it closes."""
+
+    def __init__(
+        self,
+        config: WebConfig,
+        database: Database,
+        events: Events,
+        *,
+        intake: Intake,
+        metrics: Metrics,
+        lives: Check,
+        ready: Check,
+    ) -> None:
+        self.config, self._events = config, events
+        self.gate = Gate(database, config)
+        self._watch = Watch(database, events)
+        backing = Backing(
+            database=database,
+            events=events,
+            config=config,
+            intake=intake,
+            metrics=metrics,
+            watch=self._watch,
+            lives=lives,
+            ready=ready,
+        )
+        self.application = application(backing, self.gate)
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.address = ""
+
+    def listen_to(self, notifications: Notifications) -> None:
+        """Hear of what other processes do."""
+        notifications.subscribe(self.gate.notified)
+
+    async def start(self) -> None:
+        """Begin to serve; raises `SettingInvalid` where the port is taken or the place is not safe."""
+        if not self.config.is_local and not await self.gate.has_tokens():
+            msg = (
+                f"http_host is {self.config.host!r}, which others can reach, and there is no token yet: "
+                "make one with `holdfast tokens create`, or serve on 127.0.0.1"
+            )
+            raise SettingInvalid(msg, setting="http_host")
+        listener = self._bound()
+        host, port = listener.getsockname()[:2]
+        self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        await self._watch.start()
+        self._server = _Server(self._options())
+        self._task = asyncio.create_task(self._server.serve([listener]), name="holdfast web")
+        await self._server.ready.wait()
+        self._events.emit("web.served", address=self.address)
+
+    async def stop(self) -> None:
+        """Take no more requests and end those under way; safe to call twice."""
+        server, task = self._server, self._task
+        self._server = self._task = None
+        if server is not None and task is not None:
+            server.should_exit = True
+            await task
+        await self._watch.stop()
+
+    def _bound(self) -> socket.socket:
+        host, port = self.config.host, self.config.port
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            listener.close()
+            msg = f"the service cannot listen on {host} port {port}: {error.strerror or error}"
+            raise SettingInvalid(msg, setting="http_port") from error
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        return listener
+
+    def _options(self) -> uvicorn.Config:
+        return uvicorn.Config(
+            self.application,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            proxy_headers=bool(self.config.proxies),
+            forwarded_allow_ips=list(self.config.proxies),
+            timeout_graceful_shutdown=LAST_GRACE,
+        )
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves the signals to the process that it is a part of."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        self.ready.set()
