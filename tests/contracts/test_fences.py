@@ -15,14 +15,17 @@ from typing import Any
 import pytest
 
 from holdfast.errors import LeaseLost
+from holdfast.model.activity import ActivityNote
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspend
 from holdfast.model.step import StepKind, StepNote, StepState
 from holdfast.store import (
+    activities,
     attempts,
     blobs,
     checkpoints,
     children,
+    leases,
     log_chunks,
     logs,
     runs,
@@ -86,6 +89,21 @@ def note(state: StepState = StepState.COMPLETED) -> StepNote:
         seconds=0.1,
         result="1",
         parameters="{}",
+    )
+
+
+def called() -> ActivityNote:
+    """A line of the log of step calls."""
+    return ActivityNote(
+        step="charge",
+        branch="main",
+        place=0,
+        tried=1,
+        parameters="{}",
+        result="1",
+        error=None,
+        ago=0.2,
+        seconds=0.1,
     )
 
 
@@ -199,6 +217,12 @@ WRITES: list[tuple[str, str, Write]] = [
     ),
     ("delete_checkpoint", "forget checkpoint", stated(checkpoints.delete_checkpoint)),
     ("save_steps", "step", stated(lambda stale: steps.save_steps([(stale, note())]))),
+    (
+        "append_activities",
+        "activity",
+        stated(lambda stale: activities.append_activities([(stale, called())])),
+    ),
+    ("renew_attempt", "renew", stated(leases.renew_attempt)),
     ("take_signal", "take signal", stated(lambda stale: signals.take_signal(stale, "main", 2, "go"))),
     ("start_children", "start child", stated(started)),
     ("take_children", "take children", stated(taken)),

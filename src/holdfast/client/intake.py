@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
@@ -80,11 +81,16 @@ class Intake:
     def _request(self, text: JobText) -> JobRequest:
         if self.app is not None:
             return self.app.request(text.kind, text.args)
-        kind = checked_text("kind", text.kind, most=200)
-        args = json_text(text.args, lambda problem: ArgumentsInvalid(kind, problem))
-        if (size := len(args.encode())) > MAX_ARGS_BYTES:
-            raise PayloadTooLarge(f"arguments of {kind!r}", size=size, limit=MAX_ARGS_BYTES)
-        return JobRequest(kind, args)
+        return unchecked_request(text.kind, text.args)
+
+
+def unchecked_request(kind: str, args: Mapping[str, Any]) -> JobRequest:
+    """Return a request for a kind whose handler is not known here; raises `InputInvalid`."""
+    checked_text("kind", kind, most=200)
+    text = json_text(args, lambda problem: ArgumentsInvalid(kind, problem))
+    if (size := len(text.encode())) > MAX_ARGS_BYTES:
+        raise PayloadTooLarge(f"arguments of {kind!r}", size=size, limit=MAX_ARGS_BYTES)
+    return JobRequest(kind, text)
 
 
 def json_object(option: str, text: str | None) -> dict[str, Any] | None:

@@ -68,3 +68,12 @@ class QueueLimits:
     name: str
     paused: bool
     limited: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What the holder of an attempt hears when it renews: to stop the job, to pause it, to take no more."""
+
+    cancelled: bool = False
+    paused: bool = False
+    draining: bool = False

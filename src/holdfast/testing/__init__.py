@@ -3,6 +3,7 @@
 from holdfast.testing.clock import Clock
 from holdfast.testing.database import ThrowawayDatabase
 from holdfast.testing.drain import drain
+from holdfast.testing.engine import EngineConformance, EngineGround
 from holdfast.testing.inline import InlineClient
 from holdfast.testing.inline_job import InlineJob
 from holdfast.testing.inline_sync import SyncInlineClient
@@ -14,6 +15,8 @@ __all__ = [
     "Clock",
     "DrainReport",
     "DrainedAttempt",
+    "EngineConformance",
+    "EngineGround",
     "InlineClient",
     "InlineJob",
     "Probe",

@@ -1,0 +1,191 @@
+"""The queue of runs in PostgreSQL: the jobs of the kinds that an engine knows."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Unpack
+
+import msgspec
+
+from holdfast.app.options import resolved
+from holdfast.client.intake import unchecked_request
+from holdfast.client.keywords import EnqueueOptions, chosen
+from holdfast.engine.claims import Claim
+from holdfast.engine.config import EngineConfig
+from holdfast.engine.outcomes import Outcome, transition
+from holdfast.engine.standing import Standing
+from holdfast.errors import BackoffInvalid, DatabaseUnavailable, LeaseLost, OptionInvalid
+from holdfast.model.job import ClaimedJob, JobHandle
+from holdfast.model.outcome import PutBack, Suspend, Transition
+from holdfast.model.worker import Renewal
+from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff, backoff_from_json
+from holdfast.rules.outcome import released
+from holdfast.store import attempts, jobs, leader, leases, runs, workers
+from holdfast.store.attempts import Demand, Ended, Fence, Returned
+from holdfast.store.database import Database
+from holdfast.store.foreign import run_foreign
+from holdfast.store.queues import queue_limits
+from holdfast.store.runs import Suspended
+from holdfast.store.statement import Statement
+from holdfast.store.workers import Rescued
+
+BATCH = 500
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+
+
+class PostgresQueue:
+    """Runs as jobs: with priorities, limits, unique keys, retries and a timeline like any others.
+
+    *settle* is awaited before an attempt ends, for its notes end with its lease.
+    """
+
+    def __init__(
+        self, database: Database, config: EngineConfig, settle: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._database, self._config, self._settle = database, config, settle
+        self.standing = Standing(database, config)
+        self._held: dict[Fence, float] = {}
+        self._claiming, self._doubtful = asyncio.Lock(), False
+
+    async def enqueue(
+        self, kind: str, spec: Mapping[str, Any], *, connection: Any = None, **options: Unpack[EnqueueOptions]
+    ) -> JobHandle:
+        """Put a run in, on a caller's *connection* in its transaction; *spec* is a JSON object.
+
+        Raises `InputInvalid`, `DuplicateJob`.
+        """
+        if not isinstance(spec, Mapping):
+            raise OptionInvalid("spec", spec, "give a dictionary")
+        new = resolved(unchecked_request(kind, spec), chosen(options))
+        statement = jobs.enqueue_jobs([new])
+        if connection is None:
+            [handle] = await self._database.run(statement)
+        else:
+            [handle] = await run_foreign(connection, statement, self._database.schema)
+        return handle
+
+    async def claim(self, limit: int = 1) -> list[Claim]:
+        """Take up to *limit* runs, the best first; none while the worker is asked to leave."""
+        async with self._claiming:
+            worker_id = await self.standing.renewed()
+            if worker_id is None:
+                return []
+            if self._doubtful:
+                await self.release()
+            self._doubtful = True
+            claimed = await self._claimed(worker_id, limit)
+            self._doubtful = False
+            self._held |= {Fence(job.id, job.attempt): time.monotonic() for job in claimed}
+            return [_claim(worker_id, job) for job in claimed]
+
+    async def _claimed(self, worker_id: int, limit: int) -> list[ClaimedJob]:
+        queues = tuple(self._config.queues)
+        found = await self._database.run(queue_limits(queues))
+        limited = [queue.name for queue in found if queue.limited]
+        plain = tuple(queue for queue in queues if queue not in limited)
+        demand = Demand(
+            worker_id=worker_id, queues=plain, kinds=tuple(self._config.kinds), limit=limit, free=limit
+        )
+        claimed = await self._database.run(attempts.claim_jobs(demand)) if plain else []
+        for queue in limited:
+            if (free := limit - len(claimed)) > 0:
+                claimed += await self._claim_limited(replace(demand, free=free), queue)
+        return claimed
+
+    async def _claim_limited(self, demand: Demand, queue: str) -> list[ClaimedJob]:
+        async with self._database.transaction() as connection:
+            await self._database.run(attempts.lock_limits(queue), connection)
+            return await self._database.run(attempts.claim_limited(demand, queue), connection)
+
+    async def renew(self, claim: Claim) -> Renewal:
+        """Prolong the lease of this process, and hear what is wanted of the run; raises `LeaseLost`."""
+        renewal = await self._database.run(leases.renew_attempt(claim.fence))
+        if renewal is None:
+            self._held.pop(claim.fence, None)
+            raise LeaseLost(claim.run_id, claim.attempt)
+        return renewal
+
+    async def end(self, claim: Claim, outcome: Outcome) -> None:
+        """End an attempt; raises `LeaseLost`.
+
+        While the database is away it is tried again, for as long as a lease lasts.
+        """
+        decision = transition(claim, outcome, random.random)
+        await self._settle()
+        seconds = time.monotonic() - self._held.get(claim.fence, time.monotonic())
+        statement = _ending(claim, decision, seconds)
+        give_up, pause, doubtful = time.monotonic() + self._config.ttl, FIRST_PAUSE, False
+        while True:
+            try:
+                ended = await self._database.run(statement)
+                break
+            except DatabaseUnavailable:
+                if time.monotonic() > give_up:
+                    raise
+                doubtful = True
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
+        self._held.pop(claim.fence, None)
+        # The answer of an earlier try may be what was lost: then the attempt has ended by now, as was wanted.
+        if not ended and not doubtful:
+            raise LeaseLost(claim.run_id, claim.attempt)
+
+    async def rescue(self) -> list[Rescued]:
+        """Take runs from workers whose lease has run out; none where a leader does so already."""
+        async with self.standing.leading() as term:
+            if term is None:
+                return []
+            await self._database.run(workers.declare_lost(term))
+            return await self._database.run(workers.rescue_jobs(term, BATCH))
+
+    async def stage(self) -> int:
+        """Make runs available whose time has come; none where a leader does so already."""
+        async with self.standing.leading() as term:
+            return 0 if term is None else (await self._database.run(leader.stage_jobs(term, BATCH))).count
+
+    async def release(self, *, everything: bool = False) -> None:
+        """Give back what this worker holds and does not know of, or *everything*."""
+        known = frozenset() if everything else frozenset(self._held)
+        if self.standing.worker_id is None:
+            return
+        found = await self._database.run(attempts.held_attempts(self.standing.worker_id))
+        decision = released("the engine is stopping" if everything else "the answer of the claim was lost")
+        if strays := [Returned(fence, decision) for fence in found if fence not in known]:
+            await self._database.run(attempts.put_back_jobs(strays))
+
+
+def _claim(worker_id: int, job: ClaimedJob) -> Claim:
+    return Claim(
+        run_id=job.id,
+        attempt=job.attempt,
+        worker_id=worker_id,
+        kind=job.kind,
+        spec=msgspec.json.decode(job.args),
+        queue=job.queue,
+        failures=job.failures,
+        max_attempts=job.max_attempts,
+        enqueued_at=job.enqueued_at,
+        claimed_at=job.claimed_at,
+        retry=_backoff(job.retry),
+    )
+
+
+def _backoff(text: str | None) -> Backoff:
+    try:
+        return DEFAULT_BACKOFF if text is None else backoff_from_json(msgspec.json.decode(text))
+    except BackoffInvalid:
+        # Written past the client's checks, by plain SQL.
+        return DEFAULT_BACKOFF
+
+
+def _ending(claim: Claim, decision: Transition, seconds: float) -> Statement[list[int]]:
+    match decision:
+        case PutBack():
+            return attempts.put_back_jobs([Returned(claim.fence, decision, seconds, claim.kind)])
+        case Suspend():
+            return runs.suspend_runs([Suspended(claim.fence, decision, seconds, claim.kind)])
+    return attempts.finish_jobs([Ended(claim.fence, decision, seconds, claim.kind)])

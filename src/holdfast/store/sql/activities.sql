@@ -1,0 +1,24 @@
+-- name: append_activities
+-- Writes lines of the log of step calls of held runs, one array per column, in the order given.  $10 is how many seconds
+-- ago each call began, $11 how long it took.  Locks live_jobs rows in id order, so that nobody takes a run meanwhile.
+-- Answers the run of each line; of a run that has lost its lease nothing was written.
+with noted as (
+    select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::integer[], $5::text[], $6::integer[],
+                         $7::text[]::json[], $8::text[]::json[], $9::text[]::json[], $10::double precision[],
+                         $11::double precision[])
+        with ordinality
+        as n (run_id, attempt, branch, place, step, try, parameters, result, error, ago, seconds, nth)
+), held as materialized (
+    select l.job_id, l.attempt
+    from (select distinct n.run_id, n.attempt from noted n) a
+    join holdfast.live_jobs l on l.job_id = any (array[a.run_id]) and l.attempt = any (array[a.attempt])
+    where l.state in ('claimed', 'running')
+    order by a.run_id
+    for share of l
+)
+insert into holdfast.activities (run_id, attempt, branch, place, step, try, parameters, result, error, started_at, seconds)
+select n.run_id, n.attempt, n.branch, n.place, n.step, n.try, n.parameters, n.result, n.error,
+       holdfast.now() - make_interval(secs => n.ago), n.seconds
+from noted n join held h on h.job_id = n.run_id and h.attempt = n.attempt
+order by n.nth
+returning run_id;
