@@ -21,6 +21,7 @@ from holdfast.model.step import MAIN, ActivityRecord, StepRecord
 from holdfast.rules.intervention import Intervention
 from holdfast.rules.seeds import first_seed
 from holdfast.store import bulk, interventions, jobs, overview, runs, steps
+from holdfast.store.convoy import Convoy
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.store.foreign import run_foreign
 from holdfast.store.runs import ForkPoint
@@ -52,6 +53,7 @@ class Client:
                 application_name="holdfast client",
             )
         )
+        self._convoy = Convoy(self._database)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -78,7 +80,10 @@ class Client:
         *connection* is the caller's own async one, of asyncpg, psycopg or SQLAlchemy: then the job is part
         of its transaction.  Raises `OptionInvalid`, `DuplicateJob`, `DatabaseUnavailable`.
         """
-        [handle] = await self._put([resolved(request, chosen(options))], connection)
+        job = resolved(request, chosen(options))
+        if connection is None:
+            return await self._convoy.enqueue(job)
+        [handle] = await self._put([job], connection)
         return handle
 
     async def enqueue_many(

@@ -21,6 +21,7 @@ from holdfast.model.step import MAIN, ActivityRecord, StepRecord
 from holdfast.rules.intervention import Intervention
 from holdfast.rules.seeds import first_seed
 from holdfast.store import bulk, interventions, jobs, overview, runs, steps
+from holdfast.store.convoy import SyncConvoy
 from holdfast.store.foreign import run_foreign_sync
 from holdfast.store.runs import ForkPoint
 from holdfast.store.statement import Statement
@@ -52,6 +53,7 @@ class SyncClient:
                 application_name="holdfast client",
             )
         )
+        self._convoy = SyncConvoy(self._database)
 
     def __enter__(self) -> Self:
         self.open()
@@ -78,7 +80,10 @@ class SyncClient:
         *connection* is the caller's own, of psycopg, SQLAlchemy or Django: then the job is part
         of its transaction.  Raises `OptionInvalid`, `DuplicateJob`, `DatabaseUnavailable`.
         """
-        [handle] = self._put([resolved(request, chosen(options))], connection)
+        job = resolved(request, chosen(options))
+        if connection is None:
+            return self._convoy.enqueue(job)
+        [handle] = self._put([job], connection)
         return handle
 
     def enqueue_many(

@@ -31,7 +31,7 @@ LOOK_BEHIND = 0.5
 LOOKS = (0.02, 0.1, 0.3, 1.0, 2.0)
 BUSY_BEFORE_AWAKE = 1.0
 # How long a worker that keeps watch rests between two looks, in seconds.
-WATCH = 0.003
+WATCH = 0.005
 # How often what is held is compared with the database, in seconds, although no answer was lost lately: the
 # server may go on with a claim, and write it, long after its connection broke here.
 RECONCILE_EVERY = 10.0
@@ -73,7 +73,7 @@ class Claimer(Service):
         self._looks = 0
         self._busy_since: float | None = None
         self._vigil = Vigil()
-        self._more = True
+        self._more, self._called = True, False
         self._pace, self._low = 0.0, 0
         self._paced_at, self._paced_done = time.monotonic(), 0
         self._marks = Marks()
@@ -90,6 +90,7 @@ class Claimer(Service):
     def call(self) -> None:
         """Look now: there are new jobs."""
         self._vigil.call(time.monotonic())
+        self._called = True
         self.wake()
 
     def reload(self) -> None:
@@ -124,6 +125,9 @@ class Claimer(Service):
         wanted = max(free, free + self._room() - len(self._buffer))
         if wanted <= 0:
             self._more = True
+            # Called in vain: it looks when a slot is free, so whoever enqueues need not call.
+            if self._called:
+                await self._set_asleep(False)
             return STALE if len(self._buffer) else self._config.poll
         # Queues take turns at the front, so that a full one does not starve the others.
         self._order.append(self._order.pop(0))
@@ -131,7 +135,7 @@ class Claimer(Service):
         if claimed:
             self._looks = 0
             self._busy_since = self._busy_since or time.monotonic()
-        self._more = len(claimed) >= wanted
+        self._more, self._called = len(claimed) >= wanted, False
         if self._more:
             await self._stay_awake()
             return 0.0

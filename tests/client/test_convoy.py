@@ -1,0 +1,109 @@
+"""Enqueues of one client at the same time share commits, and nothing else."""
+
+import asyncio
+
+import pytest
+
+import holdfast
+from holdfast.app.handler import JobRequest
+from holdfast.errors import DatabaseUnavailable, DuplicateJob, InputInvalid
+from holdfast.store.convoy import MOST_JOBS, MOST_UNDER_WAY
+from holdfast.testing import ThrowawayDatabase
+
+# The transactions that made the jobs.
+COMMITS = "select count(distinct xmin::text) from holdfast.jobs"
+
+
+def numbered(number: int) -> JobRequest:
+    """A job that can be told from others."""
+    return JobRequest("echo", f'{{"number": {number}}}')
+
+
+def spoilt() -> JobRequest:
+    """Arguments that PostgreSQL refuses; made by hand, they were checked against no signature."""
+    return JobRequest("echo", '{"text": "\\u0000"}')
+
+
+async def test_enqueues_at_the_same_time_share_commits(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """Each caller gets the id of its own job; what is asked for while two statements run goes together."""
+    handles = await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(50)))
+    rows = await db.fetch("select id, (args ->> 'number')::integer from holdfast.jobs")
+    assert {row[0]: row[1] for row in rows} == {handle.id: n for n, handle in enumerate(handles)}
+    assert await db.value(COMMITS) == MOST_UNDER_WAY + 1
+
+
+async def test_one_after_the_other_each_has_a_commit(client: holdfast.Client, db: ThrowawayDatabase) -> None:
+    """Nobody waits for company: an enqueue is there when it returns."""
+    for n in range(1, 4):
+        handle = await client.enqueue(numbered(n))
+        assert await db.value("select max(id) from holdfast.jobs") == handle.id
+        assert await db.value(COMMITS) == n
+
+
+async def test_a_crowd_goes_in_parts(client: holdfast.Client, db: ThrowawayDatabase) -> None:
+    """A statement carries so many jobs and no more."""
+    await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(3 * MOST_JOBS)))
+    most = "select max(n) from (select count(*) as n from holdfast.jobs group by xmin::text) parts"
+    assert await db.value(most) == MOST_JOBS
+    assert await db.value("select count(*) from holdfast.jobs") == 3 * MOST_JOBS
+
+
+async def test_a_value_that_is_refused_is_the_error_of_its_caller_alone(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """The others of the same statement go in, once."""
+    requests = [spoilt() if n in (7, 12) else numbered(n) for n in range(20)]
+    answers = await asyncio.gather(*map(client.enqueue, requests), return_exceptions=True)
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, InputInvalid)] == [7, 12]
+    assert await db.value("select count(*) from holdfast.jobs") == 18
+
+
+async def test_a_caller_who_gives_up_takes_nobody_along(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """One that has not gone yet never goes; the others do."""
+    tasks = [asyncio.create_task(client.enqueue(numbered(n))) for n in range(10)]
+    await asyncio.sleep(0)
+    tasks[5].cancel()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, BaseException)] == [5]
+    assert await db.value("select count(*) from holdfast.jobs where args ->> 'number' = '5'") == 0
+    assert await db.value("select count(*) from holdfast.jobs") == 9
+
+
+async def test_keys_travel_alone(client: holdfast.Client) -> None:
+    """A key that is refused is an error of its own caller, also in a crowd."""
+    await client.enqueue(numbered(0), unique_key="a")
+    answers = await asyncio.gather(
+        *(client.enqueue(numbered(n), unique_key=f"{n % 5}", unique_policy="reject") for n in range(5)),
+        client.enqueue(numbered(9), unique_key="a", unique_policy="reject"),
+        return_exceptions=True,
+    )
+    assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [DuplicateJob]
+
+
+async def test_a_closed_client_says_so_to_everybody(db: ThrowawayDatabase) -> None:
+    """Nobody is left waiting for an answer that cannot come."""
+    closed = holdfast.Client(db.dsn, schema=db.schema)
+    answers = await asyncio.gather(*(closed.enqueue(numbered(n)) for n in range(10)), return_exceptions=True)
+    assert all(isinstance(answer, DatabaseUnavailable) for answer in answers)
+
+
+@pytest.mark.parametrize("count", [1, 10])
+async def test_a_database_that_dies_is_everybodys_error(db: ThrowawayDatabase, count: int) -> None:
+    """Sessions that are ended from outside end all enqueues under way, and the client goes on afterwards."""
+    async with holdfast.Client(db.dsn, schema=db.schema) as client:
+        async with db.database.transaction() as connection:
+            await connection.execute(f'lock table "{db.schema}".jobs in exclusive mode')
+            tasks = [asyncio.create_task(client.enqueue(numbered(n))) for n in range(count)]
+            ours = "from pg_stat_activity where application_name = 'holdfast client'"
+            blocked = f"select count(*) {ours} and wait_event = 'relation'"
+            while await connection.fetchval(blocked) < min(count, MOST_UNDER_WAY):
+                await connection.execute("select pg_stat_clear_snapshot()")
+            await connection.execute(f"select pg_terminate_backend(pid) {ours}")
+            first = await asyncio.gather(*tasks[:MOST_UNDER_WAY], return_exceptions=True)
+        assert all(isinstance(answer, DatabaseUnavailable) for answer in first)
+        rest = await asyncio.gather(*tasks[MOST_UNDER_WAY:])
+        assert len({handle.id for handle in rest}) == max(0, count - MOST_UNDER_WAY)
