@@ -1,6 +1,6 @@
 -- name: append_logs
 -- Appends lines to the logs of held attempts, one array per column.  Locks their live_jobs rows in id order, so that
--- nobody takes a job meanwhile.  Lines of an attempt whose lease was lost are not written; answers the jobs whose lease still held.
+-- nobody takes a job meanwhile, and tells whoever follows them.  Lines of an attempt whose lease was lost are not written; answers the jobs whose lease still held.
 with line as (
     select * from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::timestamptz[], $5::text[], $6::text[])
         as n (job_id, attempt, byte_offset, at, level, line)
@@ -15,8 +15,10 @@ with line as (
     insert into holdfast.job_logs (job_id, attempt, byte_offset, at, level, line)
     select n.job_id, n.attempt, n.byte_offset, n.at, n.level, n.line
     from line n join held h on h.job_id = n.job_id and h.attempt = n.attempt
+), told as (
+    select holdfast.tell_watchers(h.job_id) from held h where exists (select from holdfast.log_watches)
 )
-select h.job_id from held h;
+select h.job_id from held h, (select count(*) from told) t;
 
 -- name: read_logs
 -- Lines of a job's attempts in order, from byte $3 of attempt $2 on, or of all attempts where $2 is null.

@@ -1,0 +1,88 @@
+"""Tells many listeners in one process what happens; whoever does not keep up is dropped, not waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+BACKLOG = 256
+
+
+class Listener(Generic[T]):
+    """What one listener has not heard yet, in order.
+
+    *dropped* says that it fell behind by more than its backlog: what it has not heard by then is gone.
+    """
+
+    def __init__(self, topics: frozenset[Hashable], backlog: int) -> None:
+        self.topics, self.dropped = topics, False
+        self._backlog = backlog
+        self._waiting: deque[T] = deque()
+        self._filled = asyncio.Event()
+
+    def tell(self, news: T) -> bool:
+        """Keep *news* for it; False: it did not keep up, and hears nothing more."""
+        if self.dropped:
+            return False
+        if len(self._waiting) >= self._backlog:
+            self.dropped = True
+            self._waiting.clear()
+        else:
+            self._waiting.append(news)
+        self._filled.set()
+        return not self.dropped
+
+    def heard(self) -> list[T]:
+        """Return what came since the last call."""
+        self._filled.clear()
+        news, self._waiting = list(self._waiting), deque()
+        return news
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait until there is something to hear, or it is dropped; False after *timeout* seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._filled.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class Broadcaster(Generic[T]):
+    """Passes news on to the listeners of their topics, at a cost that goes with these and no others."""
+
+    def __init__(self, backlog: int = BACKLOG) -> None:
+        self._backlog = backlog
+        self._listeners: defaultdict[Hashable, set[Listener[T]]] = defaultdict(set)
+
+    def subscribe(self, topics: Iterable[Hashable]) -> Listener[T]:
+        """Return a listener that hears all of *topics* from now on."""
+        listener: Listener[T] = Listener(frozenset(topics), self._backlog)
+        for topic in listener.topics:
+            self._listeners[topic].add(listener)
+        return listener
+
+    def unsubscribe(self, listener: Listener[T]) -> None:
+        """Forget a listener; safe to call twice."""
+        for topic in listener.topics & self._listeners.keys():
+            self._listeners[topic].discard(listener)
+            if not self._listeners[topic]:
+                del self._listeners[topic]
+
+    def publish(self, topics: Iterable[Hashable], news: T) -> None:
+        """Tell every listener of any of *topics* once; those that do not keep up are dropped."""
+        found = {
+            listener for topic in topics if topic in self._listeners for listener in self._listeners[topic]
+        }
+        for listener in found:
+            if not listener.tell(news):
+                self.unsubscribe(listener)
+
+    @property
+    def topics(self) -> frozenset[Hashable]:
+        """The topics that somebody listens to."""
+        return frozenset(self._listeners)

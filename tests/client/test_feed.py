@@ -1,0 +1,187 @@
+"""The feed tells how jobs stand, to whoever listens, and asks nothing while nobody does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.client.feed import (
+    EveryTopic,
+    Feed,
+    JobTopic,
+    Logged,
+    LogTopic,
+    News,
+    QueueTopic,
+    Skipped,
+    Topic,
+)
+from holdfast.client.operator import Operator
+from holdfast.model.change import Change
+from holdfast.model.outcome import Outcome, PutBack
+from holdfast.runtime.broadcast import Listener
+from holdfast.runtime.events import Events
+from holdfast.store import attempts, log_chunks
+from holdfast.store import feed as feed_store
+from holdfast.store.attempts import Returned
+from holdfast.store.listen import Notifications
+from holdfast.store.log_chunks import LogLimits, Piece, StreamKey
+from holdfast.store.sqlfile import rendered
+from tests.store.scene import Scene, fence
+
+
+class Ear:
+    """Listens, and keeps what it has heard."""
+
+    def __init__(self, feed: Feed, *topics: Topic) -> None:
+        self.feed, self.listener = feed, feed.subscribe(*topics)
+        self.news: list[News] = []
+
+    @property
+    def states(self) -> list[tuple[int, str]]:
+        """The jobs and states that were told, in order."""
+        return [(one.what.job_id, one.what.state) for one in self.news if isinstance(one.what, Change)]
+
+    async def hear(self, job_id: int, state: str) -> None:
+        """Wait until a job is told in a state."""
+        async with asyncio.timeout(20):
+            while (job_id, state) not in self.states:
+                await self.listener.wait(20)
+                self.news += self.listener.heard()
+
+
+@pytest.fixture
+async def feed(scene: Scene) -> AsyncIterator[Feed]:
+    """A feed that runs and hears notifications."""
+    events = Events()
+    feed, notifications = Feed(scene.db.database, events), Notifications(scene.db.database, events)
+    notifications.subscribe(feed.notified)
+    await notifications.start()
+    await feed.start()
+    yield feed
+    await feed.stop()
+    await notifications.stop()
+
+
+async def settled(ear: Ear) -> None:
+    """Wait until the feed has looked once, so that what happens from now on is news."""
+    async with asyncio.timeout(20):
+        while ear.feed.looks == 0:  # noqa: ASYNC110 - a count has no event
+            await asyncio.sleep(0.01)
+
+
+async def test_a_job_is_told_from_its_enqueue_to_its_end(scene: Scene, feed: Feed) -> None:
+    """Whoever listens to its queue, or to everything, hears each state; another queue hears nothing."""
+    everything, mine, other = (
+        Ear(feed, EveryTopic()),
+        Ear(feed, QueueTopic("default")),
+        Ear(feed, QueueTopic("x")),
+    )
+    await settled(everything)
+    (job_id,) = await scene.enqueue()
+    await everything.hear(job_id, "available")
+    (job,) = await scene.claim(await scene.worker())
+    await everything.hear(job_id, "running")
+    await scene.complete(job)
+    for ear in (everything, mine):
+        await ear.hear(job_id, "completed")
+        assert ear.states == [(job_id, "available"), (job_id, "running"), (job_id, "completed")]
+    assert other.listener.heard() == []
+
+
+async def test_one_job_is_told_with_its_progress(scene: Scene, feed: Feed) -> None:
+    """The first look tells how it stands, later ones what has changed."""
+    job = await scene.one()
+    ear = Ear(feed, JobTopic(job.id))
+    await ear.hear(job.id, "running")
+    await scene.run(attempts.report_progress(fence(job), 0.5, "half"))
+    await Operator(scene.db.database, "me").jobs.cancel(job.id)
+    await scene.complete(job)
+    await ear.hear(job.id, "completed")
+    assert all(one.what.job_id == job.id for one in ear.news if isinstance(one.what, Change))
+
+
+async def test_a_job_that_goes_on_is_told_with_its_last_outcome(scene: Scene, feed: Feed) -> None:
+    """A retry is seen even by who never saw the attempt."""
+    ear = Ear(feed, EveryTopic())
+    await settled(ear)
+    job = await scene.one()
+    back = PutBack(Outcome.RETRIED, 3600, counts=True, reason="it broke")
+    await scene.run(attempts.put_back_jobs([Returned(fence(job), back)]))
+    await ear.hear(job.id, "scheduled")
+    told = [one.what for one in ear.news if isinstance(one.what, Change) and one.what.state == "scheduled"]
+    assert (told[0].failures, told[0].attempt) == (1, 1)
+
+
+async def test_who_was_away_hears_what_ended_meanwhile(scene: Scene, feed: Feed) -> None:
+    """From its place on it is told each end once, and how the others stand now."""
+    ear = Ear(feed, EveryTopic())
+    await settled(ear)
+    first = await scene.one()
+    await scene.complete(first)
+    await ear.hear(first.id, "completed")
+    place = ear.news[-1].place
+    assert place is not None
+    gone, held = await scene.one(), await scene.one()
+    await scene.complete(gone)
+    (waiting,) = await scene.enqueue()
+    missed = [one.what for one in await feed.since(place) if isinstance(one.what, Change)]
+    states = {change.job_id: change.state for change in missed if change.job_id != first.id}
+    assert states == {gone.id: "completed", held.id: "running", waiting: "available"}
+
+
+async def test_too_much_at_once_is_told_as_skipped(
+    scene: Scene, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A feed does not pretend that it has told everything."""
+    monkeypatch.setattr("holdfast.client.feed.MOST", 3)
+    ear = Ear(feed, QueueTopic("default"))
+    await settled(ear)
+    job_ids = await scene.enqueue(10)
+    await ear.hear(job_ids[0], "available")
+    assert any(isinstance(one.what, Skipped) for one in ear.news)
+
+
+async def test_nobody_listens_and_nothing_is_asked(scene: Scene, feed: Feed) -> None:
+    """The last one to leave puts the feed to rest; the next one wakes it."""
+    ear = Ear(feed, EveryTopic())
+    await settled(ear)
+    feed.unsubscribe(ear.listener)
+    assert await feed.turn() > timedelta(minutes=10).total_seconds()
+    looks = feed.looks
+    assert await feed.turn() > timedelta(minutes=10).total_seconds()
+    assert feed.looks == looks
+    late = Ear(feed, EveryTopic())
+    job = await scene.one()
+    await late.hear(job.id, "running")
+
+
+async def test_a_log_line_is_told_at_once(scene: Scene, feed: Feed) -> None:
+    """While a job is followed the server notifies of its logs, and of no other job's."""
+    followed, other = await scene.one(), await scene.one()
+    listener: Listener[News] = feed.subscribe(LogTopic(followed.id))
+    async with asyncio.timeout(20):
+        while not await scene.db.value("select count(*) from holdfast.log_watches"):  # noqa: ASYNC110 - a row
+            await asyncio.sleep(0.01)
+    for job in (other, followed):
+        worker = await scene.db.value("select worker_id from holdfast.live_jobs where job_id = $1", job.id)
+        key = StreamKey(fence(job), "stdout", worker)
+        await scene.run(log_chunks.append_chunk(key, Piece(0, 2, b"hi"), LogLimits()))
+    assert await listener.wait(20)
+    assert [one.what for one in listener.heard()] == [Logged()]
+
+
+async def test_a_look_finds_what_ended_by_its_time(scene: Scene) -> None:
+    """It reads the last pages of history, not all of a day."""
+    async with scene.db.database.transaction() as connection:
+        await scene.run(feed_store.plan_by_time("10s"), connection)
+        for statement in (
+            feed_store.ended_since(datetime.now(UTC), 10),
+            feed_store.returned_since(datetime.now(UTC), 10),
+        ):
+            text = "explain " + rendered(statement.text, scene.db.schema)
+            plan = "\n".join(row[0] for row in await connection.fetch(text, *statement.parameters))
+            assert "_at_idx" in plan or "_time" in plan, plan
+            assert "Seq Scan on attempts" not in plan
+            assert "Seq Scan on finished" not in plan
