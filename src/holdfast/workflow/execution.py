@@ -49,6 +49,7 @@ class Execution:
             # A first attempt remembers nothing, so nothing is loaded for it.
             if claimed.attempt > 1 or FORKED in claimed.meta:
                 await self._load()
+                replay = self._replay()
             if not self._history.cancelled:
                 ended = await replay.play(self._code(replay), MAIN)
         except asyncio.CancelledError:
