@@ -125,7 +125,9 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def environment() -> dict[str, str]:
     """The variables that commands see: nothing of ours but what a test adds."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    # Tests run side by side: each service takes a port that is free.
+    return inherited | {"HOLDFAST_HTTP_PORT": "0"}
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.model.job import DEFAULT_QUEUE
 from holdfast.runtime.settings import Settings
 from holdfast.store.database import DatabaseConfig
+from holdfast.web.config import WebConfig
 from holdfast.worker.config import WorkerConfig
 
 
@@ -48,4 +49,14 @@ def maintenance_config(settings: Settings) -> MaintenanceConfig:
         retention_failed=settings.retention_failed,
         retention_logs=settings.retention_logs,
         unknown_grace=settings.unknown_grace,
+    )
+
+
+def web_config(settings: Settings) -> WebConfig:
+    """Return how the service is served."""
+    return WebConfig(
+        host=settings.http_host,
+        port=settings.http_port,
+        rate=settings.http_rate,
+        proxies=settings.http_proxies,
     )

@@ -22,6 +22,7 @@ from holdfast.cli import (
     migrate,
     queues,
     schedules,
+    service,
     settings,
     tokens,
     up,
@@ -69,6 +70,7 @@ def options(
 app.command()(up.up)
 app.command()(migrate.migrate)
 app.command()(worker.worker)
+app.command()(service.serve)
 app.command()(doctor.doctor)
 app.command()(bench.bench)
 app.command()(settings.settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -12,12 +12,17 @@ from holdfast.cli.configs import database_config, maintenance_config, worker_con
 from holdfast.cli.context import DONE, LEFT_OVER
 from holdfast.cli.stopping import StopSignals
 from holdfast.cli.telemetry import Telemetry
-from holdfast.cli.wiring import MaintenanceProcess, WorkerProcess
+from holdfast.cli.wiring import MaintenanceProcess, Part, WorkerProcess
 from holdfast.errors import DatabaseUnavailable
+from holdfast.runtime.metrics import Metrics
 from holdfast.runtime.settings import Settings
 
 T = TypeVar("T")
 
+# What makes the service of a process.
+Web = Callable[[MaintenanceProcess, Metrics], Part]
+
+MAINTENANCE_POOL, SERVICE_POOL = 5, 20
 LONGEST_PAUSE = 5.0
 LONGEST_WIND_UP = 1.0
 
@@ -55,30 +60,48 @@ async def _wind_up() -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-def serve(settings: Settings, app: App | None, *, waits: bool = False, supervised: bool = False) -> int:
+def serve(
+    settings: Settings,
+    app: App | None,
+    *,
+    waits: bool = False,
+    supervised: bool = False,
+    web: Web | None = None,
+) -> int:
     """Run a process until it is told to stop and answer its exit code.
 
     Without *app* it maintains and runs no jobs.  *waits* lets the start wait for a database that is away;
-    *supervised* ends the process with its supervisor.  After the start no outage ends it.
+    *supervised* ends the process with its supervisor; with *web* it serves the service too.  After the start
+    no outage ends it.
     """
-    telemetry = Telemetry(settings, () if app is None else app.handlers)
-    maintenance = maintenance_config(settings)
-    if app is None:
-        database = database_config(settings, application_name="holdfast maintenance")
-        listens = settings.listen and not settings.pgbouncer
-        process = MaintenanceProcess(database, telemetry.events, maintenance, listens=listens)
-    else:
-        process = WorkerProcess(app, worker_config(settings, app), telemetry.events, maintenance)
-    serving = Serving(process, telemetry, waits=waits)
+    telemetry = Telemetry(settings, () if app is None else app.handlers, is_served=web is not None)
+    process = _process(settings, app, telemetry, is_served=web is not None)
+    serving = Serving(process, telemetry, waits=waits, web=web)
     signals = StopSignals(telemetry.events, settings.grace, process.hurry)
     return run_on_fastest_loop(serving.run(signals, supervised=supervised))
+
+
+def _process(
+    settings: Settings, app: App | None, telemetry: Telemetry, *, is_served: bool
+) -> MaintenanceProcess:
+    maintenance = maintenance_config(settings)
+    if app is not None:
+        return WorkerProcess(app, worker_config(settings, app), telemetry.events, maintenance)
+    name, pool = (
+        ("holdfast service", SERVICE_POOL) if is_served else ("holdfast maintenance", MAINTENANCE_POOL)
+    )
+    database = database_config(settings, application_name=name, pool_size=pool)
+    listens = settings.listen and not settings.pgbouncer
+    return MaintenanceProcess(database, telemetry.events, maintenance, listens=listens)
 
 
 class Serving:
     """One process under a command."""
 
-    def __init__(self, process: MaintenanceProcess, telemetry: Telemetry, *, waits: bool) -> None:
-        self._process, self._telemetry, self._waits = process, telemetry, waits
+    def __init__(
+        self, process: MaintenanceProcess, telemetry: Telemetry, *, waits: bool, web: Web | None = None
+    ) -> None:
+        self._process, self._telemetry, self._waits, self._web = process, telemetry, waits, web
 
     async def run(self, signals: StopSignals, *, supervised: bool = False) -> int:
         """Run until a signal or a drain; answers the exit code."""
@@ -99,6 +122,9 @@ class Serving:
     async def _live(self) -> None:
         # First, so that an orchestrator gets its answers while we wait for the database.
         self._telemetry.serve(self._process)
+        if self._web is not None and self._telemetry.metrics is not None:
+            # It takes a while to build, in which a signal is to be heard already.
+            self._process.parts.append(self._web(self._process, self._telemetry.metrics))
         await self._start()
         await self._process.drained()
 

@@ -26,24 +26,30 @@ PATIENCE = 2.0
 
 
 class Telemetry:
-    """What one process says about itself: log lines always, metrics where a port is set."""
+    """What one process says about itself: log lines always, metrics where somebody can ask for them.
 
-    def __init__(self, settings: Settings, kinds: Iterable[str]) -> None:
+    That is so where a port is set for them, and where *is_served*: the process has a service.
+    """
+
+    def __init__(self, settings: Settings, kinds: Iterable[str], *, is_served: bool = False) -> None:
         log_to(sys.stderr, shape=settings.log_format, level=settings.log_level)
         self._settings = settings
         self.events = Events(Logbook())
-        self._metrics = None if settings.metrics_port is None else Metrics(kinds)
-        if self._metrics is not None:
-            self.events.subscribe(self._metrics)
+        is_asked = is_served or settings.metrics_port is not None
+        self.metrics = Metrics(kinds) if is_asked else None
+        if self.metrics is not None:
+            self.events.subscribe(self.metrics)
         self._server: MetricsServer | None = None
 
     def serve(self, process: MaintenanceProcess) -> None:
         """Begin to serve the metrics of *process*."""
-        metrics, port = self._metrics, self._settings.metrics_port
-        if metrics is None or port is None:
+        metrics, port = self.metrics, self._settings.metrics_port
+        if metrics is None:
             return
         metrics.running = process.running_kinds
         metrics.queues = QueueCounts(process.database, asyncio.get_running_loop())
+        if port is None:
+            return
         self._server = MetricsServer(metrics.registry, lives=process.lives, ready=process.ready)
         address = self._server.start(self._settings.metrics_host, port)
         self.events.emit("metrics.served", address=address)

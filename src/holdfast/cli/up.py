@@ -27,6 +27,7 @@ def up(
         Text, typer.Option(help="The application: module:name; without it no jobs are run.")
     ] = None,
     slots: Annotated[Text, typer.Option(help="Handlers that run at once.")] = None,
+    http_port: Annotated[Text, typer.Option("--port", help="The port of the service; 8700.")] = None,
     metrics_port: Annotated[Text, typer.Option(help="Serve /metrics here.")] = None,
     folder: Annotated[
         Text, typer.Option(help="Where the embedded PostgreSQL lives; .holdfast by default.")
@@ -34,9 +35,11 @@ def up(
 ) -> None:
     """Run everything in one process, on an embedded PostgreSQL unless a database is set.
 
-    Migrates, then works and maintains until SIGINT or SIGTERM.  Exit codes as those of `worker`.
+    Migrates, then works, maintains and serves until SIGINT or SIGTERM.  Exit codes as those of `worker`.
     """
-    settings = invocation(context).settings(app=app, slots=slots, metrics_port=metrics_port, folder=folder)
+    settings = invocation(context).settings(
+        app=app, slots=slots, http_port=http_port, metrics_port=metrics_port, folder=folder
+    )
     with ExitStack() as stack:
         code = _serve(_with_database(settings, stack))
     raise typer.Exit(code)
@@ -60,6 +63,7 @@ def _with_database(settings: Settings, stack: ExitStack) -> Settings:
 def _serve(settings: Settings) -> int:
     from holdfast.cli.application import application
     from holdfast.cli.serving import serve
+    from holdfast.cli.web import Service
 
     app = None if settings.app is None else application(settings.app)
     asyncio.run(_migrate(database_config(settings, pool_size=1)))
@@ -71,8 +75,10 @@ def _serve(settings: Settings) -> int:
         typer.echo(
             f"jobs      {settings.app}: {len(app.handlers)} kinds, {settings.slots} slots, queues {queues}"
         )
+    if settings.http_port:
+        typer.echo(f"service   http://{settings.http_host}:{settings.http_port}/schema")
     typer.echo("stop      Ctrl-C")
-    return serve(settings, app)
+    return serve(settings, app, web=Service(settings, app))
 
 
 async def _migrate(config: DatabaseConfig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from typing import Protocol
 
 from holdfast.app.registry import App
 from holdfast.maintenance.config import MaintenanceConfig
@@ -18,8 +19,21 @@ from holdfast.worker.config import WorkerConfig
 from holdfast.worker.worker import Worker
 
 
+class Part(Protocol):
+    """Something that a process runs beside its own work, from when the database is open until it closes."""
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def stop(self) -> None:
+        """End; safe to call twice."""
+
+
 class MaintenanceProcess:
-    """A process that stands for leader, does the leader's duties and runs no jobs."""
+    """A process that stands for leader, does the leader's duties and runs no jobs.
+
+    *parts* run beside that.
+    """
 
     def __init__(
         self,
@@ -43,17 +57,20 @@ class MaintenanceProcess:
         self.notifications = Notifications(self.database, self.events) if listens else None
         if self.notifications is not None:
             self.notifications.subscribe(self.maintenance.notified)
+        self.parts: list[Part] = []
 
     async def start(self) -> None:
         """Connect, check the schema, and stand for leader."""
         await self._connect()
         await self.maintenance.start()
+        await self._start_parts()
 
     async def stop(self, grace: float | None = None) -> bool:  # noqa: ARG002 - here nothing needs it
         """Resign and disconnect; True: nothing was left undone."""
         async with AsyncExitStack() as stack:
             self._disconnect_after(stack)
             await self.maintenance.stop()
+            await self._stop_parts()
         return True
 
     def hurry(self) -> None:
@@ -80,6 +97,14 @@ class MaintenanceProcess:
         await migrate.check(self.database)
         if self.notifications is not None:
             await self.notifications.start()
+
+    async def _start_parts(self) -> None:
+        for part in self.parts:
+            await part.start()
+
+    async def _stop_parts(self) -> None:
+        for part in reversed(self.parts):
+            await part.stop()
 
     def _disconnect_after(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self.database.close)
@@ -116,6 +141,7 @@ class WorkerProcess(MaintenanceProcess):
         await self._connect()
         await self.worker.start()
         await self.maintenance.start()
+        await self._start_parts()
 
     async def stop(self, grace: float | None = None) -> bool:
         """Stop in good order; True if every job finished within the grace."""
@@ -123,6 +149,7 @@ class WorkerProcess(MaintenanceProcess):
         async with AsyncExitStack() as stack:
             self._disconnect_after(stack)
             await self.maintenance.stop()
+            await self._stop_parts()
             return await self.worker.stop(grace)
 
     def hurry(self) -> None:

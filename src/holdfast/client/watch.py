@@ -25,6 +25,7 @@ class Watch(Service):
         super().__init__(events)
         self._database = database
         self._awaited: defaultdict[int, set[asyncio.Event]] = defaultdict(set)
+        self._released = False
 
     async def wait(self, job_id: int, timeout: float) -> JobEnd:
         """Return how a job stands once it has ended or after *timeout* seconds; raises `JobNotFound`."""
@@ -37,7 +38,7 @@ class Watch(Service):
                 end = await self._database.run(jobs.job_end(job_id))
                 if end is None:
                     raise JobNotFound(job_id)
-                if end.state.is_final:
+                if end.state.is_final or self._released:
                     return end
                 self.wake()
                 try:
@@ -49,6 +50,13 @@ class Watch(Service):
             self._awaited[job_id].discard(gone)
             if not self._awaited[job_id]:
                 del self._awaited[job_id]
+
+    def release(self) -> None:
+        """Let everybody who waits have what they know now: the service stops."""
+        self._released = True
+        for waiters in self._awaited.values():
+            for gone in waiters:
+                gone.set()
 
     async def turn(self) -> float:
         """Look once; wake whoever waits for a job that has left."""

@@ -90,12 +90,39 @@ LINES: Mapping[str, Line] = {
     "schedule.fired": Line(_INFO, "schedule {schedule} made jobs {job_ids} ({skipped} ticks skipped)"),
     "schedule.invalid": Line(_ERROR, "schedule {schedule} does not fire: {error}"),
     "schedule.stored": Line(_INFO, "schedule {schedule} is stored"),
+    # A runner
+    "runner.registered": Line(_INFO, "runner {runner} is registered (worker {worker_id}, term {term})"),
+    "runner.drained": Line(_INFO, "an operator drains this runner: it gets nothing new"),
+    "runner.undrained": Line(_INFO, "this runner is not drained any more"),
+    "runner.refused": Line(_ERROR, "this runner is not wanted: {error}"),
+    "runner.stopped": Line(_INFO, "runner {runner} has stopped"),
+    "server.unreachable": Line(
+        _WARNING, "the server does not answer ({failures} times so far): work goes on, {error}"
+    ),
+    "server.reached": Line(_INFO, "the server answers again after {seconds:.1f} s"),
+    "sync.refused": Line(_WARNING, "the server does not want an assignment held: {truth}"),
+    "assignment.begun": Line(_INFO, "assignment {fence} ({kind}) begins"),
+    "assignment.ended": Line(_INFO, "assignment {fence} ({kind}) has ended: {outcome}"),
+    "assignment.stopping": Line(_INFO, "assignment {fence} is being stopped: {rung}"),
+    "assignment.lost": Line(_WARNING, "assignment {fence} is not this runner's any more: it is stopped"),
+    "assignment.broken": Line(_ERROR, "assignment {fence} failed for a reason nobody foresaw: {error}"),
+    "cancel.heard": Line(_INFO, "assignment {fence} is cancelled: {reason}"),
+    "logs.delayed": Line(_DEBUG, "output of {fence} waits on disk, next try in {retry_in:.1f} s: {error}"),
+    "logs.dropped": Line(_WARNING, "{bytes} bytes of {stream} of {fence} are lost: too much waited"),
+    "logs.refused": Line(_WARNING, "output of {fence} is not wanted: {error}"),
+    "logs.shipped": Line(_DEBUG, "{bytes} bytes of {stream} are with the server"),
+    "report.postponed": Line(
+        _WARNING, "the end of {fence} could not be reported, next try in {retry_in:.1f} s: {error}"
+    ),
+    "report.refused": Line(_WARNING, "the end of {fence} is not wanted: {error}"),
     # The process
     "service.failed": Line(_WARNING, "{service} failed and tries again in {retry_in:.1f} s: {error}"),
     "listen.connected": Line(_DEBUG, "notifications are heard"),
     "listen.lost": Line(_WARNING, "the connection for notifications is lost: polling until it is back"),
     "database.awaited": Line(_WARNING, "waiting for the database, next try in {retry_in:.1f} s: {error}"),
     "metrics.served": Line(_INFO, "metrics are on {address}"),
+    "web.served": Line(_INFO, "the service is on {address}"),
+    "request.failed": Line(_ERROR, "a request for {path} failed: {error}"),
     "process.started": Line(_INFO, "process {number} started as pid {pid}"),
     "process.died": Line(
         _ERROR, "process {number} (pid {pid}) {end}: it is started again in {retry_in:.1f} s"

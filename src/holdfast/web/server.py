@@ -85,6 +85,7 @@ class WebServer:
         server, task = self._server, self._task
         self._server = self._task = None
         if server is not None and task is not None:
+            self._watch.release()
             server.should_exit = True
             await task
         await self._watch.stop()
