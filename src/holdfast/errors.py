@@ -20,6 +20,12 @@ HoldfastError
 ├── WorkerEnded                  the worker is gone, so that nothing can be asked of it
 ├── StateConflict                the job's state does not allow the action
 ├── LeaseLost                    another attempt owns the job now; nothing was changed
+│   └── AssignmentStale          what a runner says of an assignment that is not its own any more
+├── RunnerSuperseded             another registration has the runner's name
+├── RunnerHolding                a runner cannot leave while it holds assignments
+├── ProtocolUnsupported          a runner speaks no version of the protocol that the server does
+├── ArtifactDiffers              another file was kept under that name before
+├── LogsIncomplete               a runner's log is not yet all there
 ├── LogOffsetWrong               a piece of a log does not go on where the server's copy ends
 ├── LogRefused                   a piece of a log contradicts what the server has, or comes after its end
 ├── JobFailed                    the awaited job ended as failed
@@ -60,7 +66,7 @@ HoldfastError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -244,6 +250,67 @@ class LeaseLost(HoldfastError):
     def __init__(self, job_id: int, attempt: int) -> None:
         super().__init__(f"attempt {attempt} of job {job_id} has lost its lease: stop working on it")
         self.job_id, self.attempt = job_id, attempt
+
+
+class AssignmentStale(LeaseLost):
+    """An assignment is not the runner's any more; *state*, *now*, *runner* and *outcome* say how things stand.
+
+    *now* is the attempt that is the newest, *outcome* what became of the one the runner speaks of.
+    """
+
+    def __init__(
+        self, job_id: int, attempt: int, *, state: str, now: int, runner: str | None, outcome: str | None
+    ) -> None:
+        super().__init__(job_id, attempt)
+        self.state, self.now, self.runner, self.outcome = state, now, runner, outcome
+
+
+class RunnerSuperseded(HoldfastError):
+    """Another registration has the runner's name, or the runner was forgotten."""
+
+    def __init__(self, worker_id: int) -> None:
+        super().__init__(
+            f"runner {worker_id} was registered again or forgotten: stop, or register under another name"
+        )
+        self.worker_id = worker_id
+
+
+class RunnerHolding(HoldfastError):
+    """A runner cannot leave while it holds assignments."""
+
+    def __init__(self, worker_id: int) -> None:
+        super().__init__(f"runner {worker_id} still holds assignments: report the end of each, then leave")
+        self.worker_id = worker_id
+
+
+class ProtocolUnsupported(HoldfastError):
+    """A runner speaks no version of the protocol that the server does."""
+
+    def __init__(self, asked: Sequence[int], supported: Sequence[int]) -> None:
+        spoken = ", ".join(map(str, asked)) or "none"
+        known = ", ".join(map(str, supported))
+        super().__init__(
+            f"the runner speaks protocol {spoken}, this server {known}: update the older of the two"
+        )
+        self.asked, self.supported = list(asked), list(supported)
+
+
+class ArtifactDiffers(HoldfastError):
+    """Another file was kept under that name before; it stays."""
+
+    def __init__(self, name: str, sha256: str) -> None:
+        super().__init__(f"artifact {name!r} was kept before with other bytes: give this one another name")
+        self.name, self.sha256 = name, sha256
+
+
+class LogsIncomplete(HoldfastError):
+    """A stream of a log is not what its runner says it is: the server has *size* bytes of it."""
+
+    def __init__(self, stream: str, *, size: int) -> None:
+        super().__init__(
+            f"{stream} has {size} bytes here, which is not what was announced: send the rest, or report a gap"
+        )
+        self.stream, self.size = stream, size
 
 
 class LogOffsetWrong(HoldfastError):

@@ -14,6 +14,7 @@ from holdfast.app.handler import JobRequest, Policy
 from holdfast.app.signature import json_text
 from holdfast.errors import OptionInvalid, PayloadTooLarge
 from holdfast.model.job import NewJob, UniquePolicy
+from holdfast.model.placement import OnLoss, Placement
 from holdfast.rules.backoff import Backoff
 
 LARGEST_ID = 2**63 - 1
@@ -26,7 +27,8 @@ MAX_TAGS = 50
 class Options:
     """How one job is to be run; what is None comes from its kind's policy.
 
-    *delay* and *timeout* are timedeltas or seconds; *delay* counts from the database's now.
+    *delay* and *timeout* are timedeltas or seconds; *delay* counts from the database's now.  The last five are
+    for a runner, which nobody else then takes the job from: see `holdfast.model.placement.Placement`.
     """
 
     queue: str | None = None
@@ -43,6 +45,11 @@ class Options:
     meta: dict[str, Any] | None = None
     parent_id: int | None = None
     trace: str | None = None
+    labels: Sequence[str] | None = None
+    runner: str | None = None
+    pin_for: timedelta | float | None = None
+    on_loss: str | None = None
+    stall_limit: timedelta | float | None = None
 
 
 NOTHING = Options()
@@ -78,6 +85,7 @@ def resolved(request: JobRequest, options: Options = NOTHING) -> NewJob:
         meta=_meta(options.meta),
         parent_id=None if options.parent_id is None else _integer("parent_id", options.parent_id),
         trace=_optional("trace", options.trace),
+        placement=_placement(request, options),
     )
 
 
@@ -158,10 +166,40 @@ def _unique_policy(value: str) -> UniquePolicy:
         raise OptionInvalid("unique_policy", value, "use keep, replace or reject") from None
 
 
+def _placement(request: JobRequest, options: Options) -> str | None:
+    """Return what the job asks of runners, as JSON; None where any worker may take it."""
+    given = (options.labels, options.runner, options.pin_for, options.on_loss, options.stall_limit)
+    if all(one is None for one in given):
+        return None
+    if request.is_run:
+        raise OptionInvalid("labels", options.labels, "a workflow needs the database: no runner can take it")
+    if options.pin_for is not None and options.runner is None:
+        raise OptionInvalid("pin_for", options.pin_for, "name the runner as well")
+    placement = Placement(
+        labels=tuple(sorted(set(_names("labels", options.labels or ())))),
+        runner=_optional("runner", options.runner),
+        pin_for=None if options.pin_for is None else seconds_from("pin_for", options.pin_for),
+        on_loss=_on_loss(options.on_loss),
+        stall_limit=None if options.stall_limit is None else seconds_from("stall_limit", options.stall_limit, least=1),
+    )
+    return msgspec.json.encode(placement).decode()
+
+
+def _on_loss(value: str | None) -> OnLoss:
+    try:
+        return OnLoss.RETRY if value is None else OnLoss(value)
+    except ValueError:
+        raise OptionInvalid("on_loss", value, "use retry, fail or hold") from None
+
+
 def _tags(tags: Sequence[str]) -> list[str]:
-    if isinstance(tags, (str, bytes)) or not isinstance(tags, (Sequence, Set)) or len(tags) > MAX_TAGS:
-        raise OptionInvalid("tags", tags, f"give a list of at most {MAX_TAGS} strings")
-    return [checked_text("tags", tag, most=100) for tag in tags]
+    return _names("tags", tags)
+
+
+def _names(option: str, names: Sequence[str]) -> list[str]:
+    if isinstance(names, (str, bytes)) or not isinstance(names, (Sequence, Set)) or len(names) > MAX_TAGS:
+        raise OptionInvalid(option, names, f"give a list of at most {MAX_TAGS} strings")
+    return [checked_text(option, name, most=100) for name in names]
 
 
 def _meta(meta: dict[str, Any] | None) -> str:

@@ -41,6 +41,11 @@ class JobText(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_def
     meta: dict[str, Any] | None = None
     parent_id: int | None = None
     trace: str | None = None
+    labels: list[str] | None = None
+    runner: str | None = None
+    pin_for: float | None = None
+    on_loss: str | None = None
+    stall_limit: float | None = None
 
 
 OPTION_NAMES = tuple(one.name for one in fields(Options))

@@ -29,6 +29,11 @@ class EnqueueOptions(TypedDict, total=False):
     meta: dict[str, Any]
     parent_id: int
     trace: str
+    labels: Sequence[str]
+    runner: str
+    pin_for: timedelta | float
+    on_loss: str
+    stall_limit: timedelta | float
 
 
 def chosen(options: EnqueueOptions) -> Options:

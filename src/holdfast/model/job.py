@@ -64,7 +64,8 @@ class JobHandle:
 class NewJob:
     """One job as it goes into the database: every option resolved and checked.
 
-    *args* is JSON text; *timeout* and *delay* are seconds; *delay* counts from the database's now
+    *args* and *placement* are JSON text, the latter None for a job that any worker may take; *timeout* and
+    *delay* are seconds; *delay* counts from the database's now
     and is ignored where *run_at* is given.
     """
 
@@ -84,6 +85,7 @@ class NewJob:
     meta: str = "{}"
     parent_id: int | None = None
     trace: str | None = None
+    placement: str | None = None
 
 
 class ClaimedJob(msgspec.Struct, frozen=True, gc=False):

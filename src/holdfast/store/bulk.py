@@ -33,8 +33,8 @@ LIVE_COLUMNS = ("job_id", "place", "queue", "kind", "priority", "state", "run_at
 
 
 def fits(jobs: Sequence[NewJob]) -> bool:
-    """True where COPY can take these jobs: a unique key needs the slower way."""
-    return all(job.unique_key is None for job in jobs)
+    """True where COPY can take these jobs: a unique key or a placement needs the slower way."""
+    return all(job.unique_key is None and job.placement is None for job in jobs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from holdfast.model.job import Enqueued, JobHandle, JobState, NewJob
 from holdfast.store.sqlfile import blocks
@@ -25,9 +26,20 @@ class JobEnd:
 
 def enqueue_jobs(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
     """Put *jobs* in; answers one handle for each, in order."""
+    if any(job.placement is not None for job in jobs):
+        return _enqueue_placed(jobs)
     if len(jobs) == 1 and jobs[0].unique_key is None and jobs[0].concurrency_key is None:
         return enqueue_job(jobs[0])
-    parameters = (
+    return Statement("enqueue_jobs", _SQL["enqueue_jobs"], _columns(jobs), _handles)
+
+
+def _enqueue_placed(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
+    parameters = (*_columns(jobs), [job.placement for job in jobs])
+    return Statement("enqueue_placed", _SQL["enqueue_placed"], parameters, _handles)
+
+
+def _columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
+    return (
         [job.kind for job in jobs],
         [job.queue for job in jobs],
         [job.args for job in jobs],
@@ -45,7 +57,6 @@ def enqueue_jobs(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
         [job.parent_id for job in jobs],
         [job.trace for job in jobs],
     )
-    return Statement("enqueue_jobs", _SQL["enqueue_jobs"], parameters, _handles)
 
 
 def enqueue_job(job: NewJob) -> Statement[list[JobHandle]]:

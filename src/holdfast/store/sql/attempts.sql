@@ -23,7 +23,7 @@ with holder as (
             where c.queue = asked.queue and c.priority = (line / 2)::smallint
               and c.place > ($6::bigint[])[(asked.nth - 1) * 20 + line + 1]
               and c.place < case when line % 2 = 0 then 0 else 9223372036854775807 end
-              and c.state = 'available' and c.concurrency_key is null and c.kind = any ($3::text[])
+              and c.state = 'available' and c.concurrency_key is null and c.route_id is null and c.kind = any ($3::text[])
             order by c.place
             limit $5::integer
             for update skip locked
@@ -58,7 +58,7 @@ select pg_snapshot_xmax(s.shot)::text::bigint,
                where c.queue = asked.queue and c.priority = (line / 2)::smallint
                  and c.place > ($3::bigint[])[(asked.nth - 1) * 20 + line + 1]
                  and c.place <= ($4::bigint[])[(asked.nth - 1) * 20 + line + 1]
-                 and c.state = 'available' and c.concurrency_key is null and c.kind = any ($2::text[])
+                 and c.state = 'available' and c.concurrency_key is null and c.route_id is null and c.kind = any ($2::text[])
                order by c.place limit 1
            )
            from unnest($1::text[]) with ordinality as asked (queue, nth) cross join generate_series(0, 19) as line
@@ -86,17 +86,18 @@ with recursive holder as (
     from holdfast.queues q where q.name = $2::text
 ), keys as (
     (select c.concurrency_key as key from holdfast.live_jobs c
-     where c.queue = $2::text and c.state = 'available' and c.concurrency_key is not null
+     where c.queue = $2::text and c.state = 'available' and c.concurrency_key is not null and c.route_id is null
      order by c.concurrency_key limit 1)
     union all
     select (select c.concurrency_key from holdfast.live_jobs c
-            where c.queue = $2::text and c.state = 'available' and c.concurrency_key > k.key
+            where c.queue = $2::text and c.state = 'available' and c.concurrency_key > k.key and c.route_id is null
             order by c.concurrency_key limit 1)
     from keys k where k.key is not null
 ), candidates as materialized (
     select free.job_id, free.priority, free.place from (
         select c.job_id, c.priority, c.place from holdfast.live_jobs c
-        where c.queue = $2::text and c.state = 'available' and c.concurrency_key is null and c.kind = any ($3::text[])
+        where c.queue = $2::text and c.state = 'available' and c.concurrency_key is null and c.route_id is null
+          and c.kind = any ($3::text[])
         order by c.priority, c.place
         limit (select room from rule)
         for update skip locked
@@ -110,7 +111,8 @@ with recursive holder as (
     ) busy
     cross join lateral (
         select c.job_id, c.priority, c.place from holdfast.live_jobs c
-        where c.queue = $2::text and c.state = 'available' and c.concurrency_key = k.key and c.kind = any ($3::text[])
+        where c.queue = $2::text and c.state = 'available' and c.concurrency_key = k.key and c.route_id is null
+          and c.kind = any ($3::text[])
         order by c.priority, c.place
         limit greatest(0, (select key_limit from rule) - busy.running)
         for update skip locked

@@ -1,9 +1,11 @@
 -- name: count_jobs
 -- Counts all live jobs in one scan and stores the sums with their queues, so that nobody else has to count.
 -- Answers the available kinds that nobody has known for $2 seconds while a job waited; zero rows: all are known.
+-- Jobs for runners wait for theirs.
 -- Only for the leader of term $1.  Locks the queues' rows in order of name.
 with found as materialized (
-    select l.queue, l.kind, l.state, count(*) as jobs, min(l.run_at) as oldest
+    select l.queue, l.kind, l.state, count(*) as jobs, min(l.run_at) as oldest,
+           min(l.run_at) filter (where l.route_id is null) as oldest_for_any
     from holdfast.live_jobs l
     where exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     group by l.queue, l.kind, l.state
@@ -27,7 +29,7 @@ with found as materialized (
         waiting = excluded.waiting, oldest_available_at = excluded.oldest_available_at, counted_at = excluded.counted_at
 )
 select f.queue, f.kind from found f
-where f.state = 'available' and f.oldest < holdfast.now() - make_interval(secs => $2::double precision)
+where f.state = 'available' and f.oldest_for_any < holdfast.now() - make_interval(secs => $2::double precision)
   and holdfast.is_unknown(f.queue, f.kind, make_interval(secs => $2::double precision));
 
 -- name: fail_unknown
@@ -36,7 +38,7 @@ where f.state = 'available' and f.oldest < holdfast.now() - make_interval(secs =
 -- Only for the leader of term $1.  Locks live_jobs rows in id order, skipping those that others hold.
 with target as materialized (
     select l.job_id, l.queue, l.kind, l.attempt, l.failures, l.parent_id, l.family_id from holdfast.live_jobs l
-    where l.queue = $2::text and l.kind = $3::text and l.state = 'available'
+    where l.queue = $2::text and l.kind = $3::text and l.state = 'available' and l.route_id is null
       and l.run_at < holdfast.now() - make_interval(secs => $4::double precision)
       and (select holdfast.is_unknown($2::text, $3::text, make_interval(secs => $4::double precision)))
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())

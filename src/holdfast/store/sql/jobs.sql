@@ -40,6 +40,15 @@ select a.id, 'new',
        end
 from asked a;
 
+-- name: enqueue_placed
+-- Puts jobs in of which some are for runners: as enqueue_jobs, with a placement as JSON for each, null for any worker.
+select job_id, status
+from holdfast.enqueue_placed(
+    $1::text[], $2::text[], $3::text[]::jsonb[], $4::smallint[], $5::integer[], $6::double precision[],
+    $7::text[]::timestamptz[], $8::double precision[], $9::text[]::jsonb[], $10::text[], $11::text[], $12::text[],
+    $13::text[], $14::text[]::jsonb[], $15::bigint[], $16::text[], $17::text[]::jsonb[])
+order by place;
+
 -- name: reserve_ids
 -- Takes a block of job ids for a COPY; answers them, and the time as of which those jobs are due, in one row.
 -- The transaction gets its number before it gets the ids: see next_place().

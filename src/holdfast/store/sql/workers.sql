@@ -36,9 +36,12 @@ where w.id = $1::bigint and w.state in ('online', 'draining')
 returning w.id;
 
 -- name: drain_worker
--- Asks a worker to take nothing more, finish and leave.  Zero rows: it is not online.
+-- Asks a worker to take nothing more, finish and leave; a runner that is away learns of it when it comes back, and stays
+-- drained until it is resumed.  Zero rows: it is not online.
 with asked as (
-    update holdfast.workers w set state = 'draining' where w.id = $1::bigint and w.state in ('online', 'draining')
+    update holdfast.workers w
+    set state = case when w.state = 'online' then 'draining' else w.state end, drain_requested_at = holdfast.now()
+    where w.id = $1::bigint and (w.state in ('online', 'draining') or w.term is not null)
     returning w.id
 )
 select a.id, pg_notify('holdfast', 'drain:' || a.id) from asked a;
@@ -59,12 +62,17 @@ order by w.id desc limit $2::integer;
 select w.state from holdfast.workers w where w.id = $1::bigint;
 
 -- name: declare_lost
--- Marks workers whose lease ran out.  A lease cannot run out while PostgreSQL is down: it gets a full ttl after a restart.
+-- Marks workers whose lease ran out.  A lease cannot run out while PostgreSQL is down: it gets a full ttl after a restart;
+-- nor that of a runner while no server is there to hear it.
 -- Only for the leader of term $1.  Takes the workers' rows for update, so it waits for claims under way.
 with lapsed as (
     select w.id from holdfast.workers w
     where w.state in ('online', 'draining')
       and greatest(w.expires_at, pg_postmaster_start_time() + w.ttl) < holdfast.now()
+      and (w.term is null or exists (
+          select from holdfast.servers s
+          where s.renewed_at > holdfast.now() - interval '30 seconds' and s.started_at < holdfast.now() - w.ttl
+      ))
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by w.id
     for update skip locked
@@ -74,23 +82,14 @@ from lapsed where w.id = lapsed.id
 returning w.id;
 
 -- name: rescue_jobs
--- Takes up to $2 jobs from workers that are lost or gone.  A job whose handler had begun counts a failure and fails
--- for good at max_attempts; one that was only buffered is released unspent; one whose cancel was requested is cancelled,
--- unless it is a run with steps to make up for.
+-- Takes up to $2 jobs from workers that are lost or gone; see holdfast.take_away for what becomes of them.
 -- Only for the leader of term $1.  Locks live_jobs rows, skipping those that others hold.
 with orphan as materialized (
-    select l.job_id, l.queue, l.kind, l.attempt, l.worker_id, l.claimed_at, l.started_at, l.parent_id, l.family_id,
-           l.failures + case when l.state = 'running' then 1 else 0 end as failures,
-           case when l.cancel_requested_at is not null
-                      and not exists (select from holdfast.steps s where s.run_id = any (array[l.job_id])) then 'cancelled'
-                when l.state = 'claimed' then 'released'
-                when l.failures + 1 >= j.max_attempts then 'failed'
-                else 'lost' end as fate,
+    select l.job_id,
            'worker ' || w.id || ' (' || w.name || ') ' ||
            case w.state when 'lost' then 'stopped renewing its lease' else 'left without giving the job back' end as reason
     from holdfast.live_jobs l
     join holdfast.workers w on w.id = l.worker_id
-    join holdfast.jobs j on j.id = any (array[l.job_id])
     where l.worker_id = any (array(
               select g.id from holdfast.workers g
               where g.state in ('lost', 'offline')
@@ -99,25 +98,7 @@ with orphan as materialized (
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     limit $2::integer
     for update of l skip locked
-), gone as (
-    delete from holdfast.live_jobs l using orphan o where l.job_id = any (array[o.job_id]) and o.fate in ('cancelled', 'failed')
-), finished as (
-    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
-                                        started_at, finished_at, error, parent_id, family_id)
-    select o.job_id, o.queue, o.kind, o.fate, o.reason, o.attempt, o.failures, o.worker_id, o.claimed_at,
-           o.started_at, holdfast.now(), case when o.fate = 'failed' then 'attempts exhausted: ' || o.reason end,
-           o.parent_id, o.family_id
-    from orphan o where o.fate in ('cancelled', 'failed') order by o.parent_id
-), moved as (
-    update holdfast.live_jobs l
-    set state = 'available', run_at = holdfast.now(), failures = o.failures, worker_id = null, claimed_at = null,
-        started_at = null, progress = null, progress_note = null
-    from orphan o where l.job_id = any (array[o.job_id]) and o.fate in ('lost', 'released')
-), noted as (
-    insert into holdfast.attempts (job_id, attempt, outcome, reason, worker_id, claimed_at, started_at, ended_at)
-    select o.job_id, o.attempt, o.fate, o.reason, o.worker_id, o.claimed_at, o.started_at, holdfast.now()
-    from orphan o where o.fate in ('lost', 'released')
-), woken as (
-    select holdfast.wake(array_agg(distinct o.queue)) from orphan o where o.fate in ('lost', 'released') having count(*) > 0
 )
-select o.job_id, o.kind, o.fate from orphan o, (select count(*) from woken) n;
+select t.job_id, t.kind, t.fate
+from (select array_agg(o.job_id) as job_ids, array_agg(o.reason) as reasons from orphan o having count(*) > 0) o,
+     holdfast.take_away(o.job_ids, o.reasons) t;

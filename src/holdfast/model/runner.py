@@ -1,0 +1,101 @@
+"""Runners: workers that have only HTTPS, and what they are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from holdfast.model.job import JobState
+from holdfast.model.worker import WorkerState
+
+
+class RunnerGrade(StrEnum):
+    """How well a runner is heard."""
+
+    ONLINE = "online"
+    LATE = "late"
+    OFFLINE = "offline"
+    LOST = "lost"
+
+
+class Rung(StrEnum):
+    """How far a cancel has come, from the bottom up; the request itself is the job's."""
+
+    DELIVERED = "delivered"
+    ACKNOWLEDGED = "acknowledged"
+    INTERRUPTED = "interrupted"
+    KILLED = "killed"
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A runner as it was heard just now; *capacity* limits what it holds of single queues."""
+
+    id: int
+    name: str
+    term: int
+    state: WorkerState
+    labels: frozenset[str]
+    kinds: frozenset[str]
+    queues: tuple[str, ...]
+    slots: int
+    capacity: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What came of a registration."""
+
+    id: int
+    term: int
+    state: WorkerState
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An assignment as the server has it.
+
+    *accepted_by* is the number of the request that accepted it, 0 where that was in another term.
+    """
+
+    worker_id: int
+    job_id: int
+    attempt: int
+    state: JobState
+    accepted: bool
+    accepted_by: int
+    cancel_requested_at: datetime | None
+    cancel_delivered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """An attempt of a job as it is offered to a runner; *spec* is the text that it gets, *meta* is JSON text."""
+
+    worker_id: int
+    job_id: int
+    attempt: int
+    failures: int
+    kind: str
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: float
+    meta: str
+    tags: list[str]
+    trace: str | None
+    enqueued_at: datetime
+    offered_at: datetime
+    spec_sha256: str
+    spec: str
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """How a job stands, for a runner that believes something else; *outcome* is of the attempt asked for."""
+
+    state: str
+    attempt: int
+    runner: str | None
+    outcome: str | None

@@ -1,0 +1,37 @@
+"""How well a runner is heard: online, late, offline, lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.model.runner import RunnerGrade
+from holdfast.model.worker import WorkerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """How often runners speak and how long they may be silent, in seconds.
+
+    *sync_wait* is how long an answer may be held back, *sync_every* the rest between syncs otherwise.
+    An offer stands for *offer_for*; *cancel_grace* lies between SIGINT and SIGKILL.
+    """
+
+    sync_every: float = 10.0
+    sync_wait: float = 30.0
+    late_after: float = 45.0
+    offline_after: float = 60.0
+    lost_after: float = 120.0
+    offer_for: float = 60.0
+    cancel_grace: float = 10.0
+
+
+def grade(state: WorkerState, silence: float, intervals: Intervals) -> RunnerGrade:
+    """Return how well a runner in *state* is heard that has been silent for so many seconds.
+
+    Only what was written down is lost or has left: silence by itself costs a runner nothing.
+    """
+    if state is WorkerState.LOST:
+        return RunnerGrade.LOST
+    if state is WorkerState.OFFLINE or silence >= intervals.offline_after:
+        return RunnerGrade.OFFLINE
+    return RunnerGrade.LATE if silence >= intervals.late_after else RunnerGrade.ONLINE

@@ -1,0 +1,79 @@
+"""What follows when a runner reports the end of an assignment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop
+from holdfast.rules.backoff import Backoff, Random
+from holdfast.rules.outcome import Failure, after_failure, released, storable
+
+
+class ReportedOutcome(StrEnum):
+    """How an assignment ended, as its runner says."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """A report: *result* is JSON text, *retry* False says that the job can never succeed."""
+
+    outcome: ReportedOutcome
+    reason: str = ""
+    error: str | None = None
+    result: str | None = None
+    retry: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the server knows of the job that a report is about."""
+
+    failures: int
+    max_attempts: int
+    cancel_requested: bool
+    backoff: Backoff
+
+
+def after_report(end: End, facts: Facts, random: Random) -> Complete | Fail | Stop | PutBack:
+    """Decide what follows *end*.
+
+    What was done is done, also after a cancel.  A runner that stops a job unasked has failed at it.
+    """
+    match end.outcome:
+        case ReportedOutcome.COMPLETED:
+            return Complete(end.result)
+        case ReportedOutcome.RELEASED:
+            return released(storable(end.reason or "handed back by its runner"))
+        case ReportedOutcome.CANCELLED if facts.cancel_requested:
+            return Stop(storable(end.reason or "cancelled on request"))
+    unasked = "stopped by its runner unasked" if end.outcome is ReportedOutcome.CANCELLED else "failed"
+    reason = end.reason or unasked
+    failure = Failure(reason, end.error or reason)
+    if not end.retry:
+        return Fail(error=storable(failure.error), reason=storable(reason))
+    return after_failure(
+        failure,
+        failures=facts.failures,
+        max_attempts=facts.max_attempts,
+        backoff=facts.backoff,
+        random=random,
+    )
+
+
+def outcome_of(decision: Complete | Fail | Stop | PutBack, *, cancel_requested: bool) -> Outcome:
+    """Return the outcome of the attempt under *decision*; nothing is taken up again after a cancel."""
+    match decision:
+        case Complete():
+            return Outcome.COMPLETED
+        case Fail():
+            return Outcome.FAILED
+        case Stop():
+            return Outcome.CANCELLED
+        case PutBack():
+            return Outcome.CANCELLED if cancel_requested else decision.outcome

@@ -1,0 +1,264 @@
+"""What runners say of their assignments, and what they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from holdfast.client.token_operator import token_hash, token_text
+from holdfast.errors import AssignmentStale, HoldfastError, JobNotFound, LogsIncomplete
+from holdfast.model.runner import Held, Runner
+from holdfast.model.worker import WorkerState
+from holdfast.rules.liveness import Intervals
+from holdfast.rules.reconcile import Reconciled, reconcile
+from holdfast.rules.reports import End
+from holdfast.runners.dispatcher import Dispatcher, Offer
+from holdfast.runners.ends import Accepted, Ends, Reported, stale
+from holdfast.runners.flight import Flight
+from holdfast.runners.hearing import Hearing, RunnerCaller
+from holdfast.runners.logs import LogIntake, LogTotal
+from holdfast.runners.messages import (
+    Claim,
+    Claimed,
+    Finish,
+    Finished,
+    HeldByRunner,
+    Hold,
+    Refusal,
+    Report,
+    Stand,
+    Sync,
+    Synced,
+    Word,
+)
+from holdfast.runners.telling import told_cancel, told_hold, told_intervals, told_offer, told_refusal
+from holdfast.runtime.events import Events
+from holdfast.store import assignments, offers
+from holdfast.store.assignments import Life, Standing
+from holdfast.store.attempts import Fence
+from holdfast.store.database import Database
+from holdfast.store.log_chunks import StreamKey
+
+# A runner that does not count its requests sends one after the other.
+UNCOUNTED = 0
+
+
+class Conversation:
+    """Answers runners: sync, claim, and what they say of single assignments.
+
+    Everything is decided by rows: whichever server process is asked, and however often, it answers the same.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        intervals: Intervals,
+        hearing: Hearing,
+        dispatcher: Dispatcher,
+        events: Events,
+    ) -> None:
+        self._database, self._intervals, self._events = database, intervals, events
+        self._hearing, self._dispatcher = hearing, dispatcher
+        self._ends = Ends(database, events)
+        self._logs = LogIntake(database)
+        self._lives: Flight[Life, Standing | None] = Flight(self._fly_lives)
+        self._holdings: Flight[int, list[Held]] = Flight(self._fly_holdings)
+
+    async def sync(self, caller: RunnerCaller, asked: Sync) -> Synced:
+        """Take in what a runner holds, and answer what it should hold; raises `RunnerSuperseded`."""
+        runner = await self._hearing.hear(caller)
+        refused = await self._take_ends(runner, asked.held)
+        refused += await self._take_lives(runner, asked)
+        listed = {(one.job, one.attempt) for one in asked.held}
+        held = await self._holdings.join(runner.id)
+        compared = reconcile(held, listed, asked.number)
+        await self._take_missing(runner, compared)
+        shown = await self._show_again(compared.unseen)
+        free = 0 if asked.draining or runner.state is not WorkerState.ONLINE else asked.free - len(shown)
+        urgent = bool(refused or shown) or any(
+            one.cancel_requested_at is not None and not one.cancel_delivered for one in held
+        )
+        wait = 0.0 if urgent else min(asked.wait, self._intervals.sync_wait)
+        shown += await self._new(runner, max(0, free), wait)
+        return await self._synced(runner, caller, asked, shown, refused)
+
+    async def claim(self, caller: RunnerCaller, asked: Claim) -> Claimed:
+        """Offer a runner up to so many assignments, those first that it has not accepted."""
+        runner = await self._hearing.hear(caller)
+        held = await self._holdings.join(runner.id)
+        shown = await self._show_again([one for one in held if not one.accepted])
+        if len(shown) < asked.count and runner.state is WorkerState.ONLINE:
+            wait = 0.0 if shown else min(asked.wait, self._intervals.sync_wait)
+            shown += await self._new(runner, asked.count - len(shown), wait)
+            # A drain may have come meanwhile.
+            runner = await self._hearing.hear(caller)
+        return Claimed(
+            offers=[told_offer(one, self._intervals.cancel_grace) for one in shown[: asked.count]],
+            draining=runner.state is WorkerState.DRAINING,
+            server_time=datetime.now(UTC),
+        )
+
+    async def say(self, caller: RunnerCaller, fence: Fence, word: Word, *, running: bool) -> Stand:
+        """Take in what a runner says of an assignment; raises `AssignmentStale`, `JobNotFound`."""
+        runner = await self._hearing.hear(caller)
+        standing = await self._lives.join(_life(runner, fence, word, running=running))
+        if standing is None:
+            raise await stale(self._database, fence)
+        if standing.cancel_requested_at is not None and not standing.cancel_delivered:
+            await self._database.run(assignments.note_delivered([fence]))
+        cancel = told_cancel(standing.cancel_requested_at, self._intervals.cancel_grace)
+        return Stand(fence.job_id, fence.attempt, standing.state.value, cancel)
+
+    async def finish(self, caller: RunnerCaller, fence: Fence, report: Finish) -> Finished:
+        """End an assignment; raises `AssignmentStale`, `LogsIncomplete`, `JobNotFound`."""
+        runner = await self._hearing.hear(caller)
+        accepted = await self._end(runner.id, fence, report)
+        return Finished(accepted.outcome, accepted.repeated)
+
+    async def _end(self, worker_id: int, fence: Fence, report: Report) -> Accepted:
+        await self._close_logs(worker_id, fence, report)
+        end = End(
+            outcome=report.outcome,
+            reason=report.reason,
+            error=report.error,
+            result=None if report.result is None else msgspec.json.encode(report.result).decode(),
+            retry=report.retry,
+        )
+        text = msgspec.json.encode(report).decode()
+        return await self._ends.end(Reported(fence, worker_id, end, text))
+
+    async def _close_logs(self, worker_id: int, fence: Fence, report: Report) -> None:
+        if report.logs is None:
+            return
+        totals = {name: LogTotal(one.size, one.sha256, one.gap) for name, one in report.logs.items()}
+        for stream, size in (await self._logs.lacking(fence, totals)).items():
+            raise LogsIncomplete(stream, size=size)
+        for stream, total in totals.items():
+            await self._logs.close(StreamKey(fence, stream, worker_id), total)
+
+    async def _take_ends(self, runner: Runner, held: Sequence[HeldByRunner]) -> list[Refusal]:
+        reports = [(Fence(one.job, one.attempt), one.report) for one in held if one.report is not None]
+        told = await asyncio.gather(
+            *(self._end(runner.id, fence, report) for fence, report in reports), return_exceptions=True
+        )
+        return [
+            told_refusal(fence, _known(answer))
+            for (fence, _), answer in zip(reports, told, strict=True)
+            if isinstance(answer, BaseException)
+        ]
+
+    async def _take_lives(self, runner: Runner, asked: Sync) -> list[Refusal]:
+        lives = [
+            _life(
+                runner, Fence(one.job, one.attempt), one, running=one.state == "running", number=asked.number
+            )
+            for one in asked.held
+            if one.state != "ended"
+        ]
+        standings = await asyncio.gather(*(self._lives.join(life) for life in lives))
+        strangers = [life.fence for life, found in zip(lives, standings, strict=True) if found is None]
+        return [told_refusal(fence, await stale(self._database, fence)) for fence in strangers]
+
+    async def _take_missing(self, runner: Runner, compared: Reconciled) -> None:
+        if compared.missing:
+            fences = [Fence(one.job_id, one.attempt) for one in compared.missing]
+            taken = await self._database.run(assignments.take_missing(fences, [runner.id] * len(fences)))
+            self._events.emit("jobs.rescued", rescued=taken)
+
+    async def _show_again(self, unseen: Sequence[Held]) -> list[Offer]:
+        if not unseen:
+            return []
+        texts = [token_text() for _ in unseen]
+        fences = [Fence(one.job_id, one.attempt) for one in unseen]
+        again = offers.show_offers_again(fences, [token_hash(text) for text in texts])
+        tokens = dict(zip(fences, texts, strict=True))
+        return [Offer(one, tokens[Fence(one.job_id, one.attempt)]) for one in await self._database.run(again)]
+
+    async def _new(self, runner: Runner, want: int, wait: float) -> list[Offer]:
+        if want == 0 and wait == 0:
+            return []
+        return await self._dispatcher.offers(runner, want, wait)
+
+    async def _synced(
+        self,
+        runner: Runner,
+        caller: RunnerCaller,
+        asked: Sync,
+        shown: Sequence[Offer],
+        refused: list[Refusal],
+    ) -> Synced:
+        """Answer what the runner holds by now; what it was not offered in this answer it has to know."""
+        runner = await self._hearing.hear(caller)
+        held = await self._holdings.join(runner.id)
+        news = {Fence(one.assignment.job_id, one.assignment.attempt): one for one in shown}
+        grace = self._intervals.cancel_grace
+        hold: list[Hold] = []
+        for one in held:
+            offer = news.get(Fence(one.job_id, one.attempt))
+            if one.accepted:
+                hold.append(told_hold(one, grace))
+            elif offer is not None:
+                told = told_hold(one, grace)
+                hold.append(msgspec.structs.replace(told, assignment=told_offer(offer, grace)))
+        undelivered = [
+            Fence(one.job_id, one.attempt)
+            for one in held
+            if one.cancel_requested_at is not None and not one.cancel_delivered
+        ]
+        if undelivered:
+            await self._database.run(assignments.note_delivered(undelivered))
+        return Synced(
+            number=asked.number,
+            server_time=datetime.now(UTC),
+            draining=runner.state is WorkerState.DRAINING,
+            intervals=told_intervals(self._intervals),
+            hold=hold,
+            refused=refused,
+        )
+
+    async def _fly_lives(self, lives: Sequence[Life]) -> Sequence[Standing | None]:
+        # A statement meets each row once: of two words about one assignment the later one waits its turn.
+        first = {life.fence: life for life in reversed(lives)}
+        standings = await self._database.run(assignments.note_life([first[fence] for fence in sorted(first)]))
+        later = [life for life in lives if first[life.fence] is not life]
+        for life in later:
+            one = await self._database.run(assignments.note_life([life]))
+            standings = standings | one
+        return [
+            standings.get(life.fence) if first[life.fence].worker_id == life.worker_id else None
+            for life in lives
+        ]
+
+    async def _fly_holdings(self, worker_ids: Sequence[int]) -> Sequence[list[Held]]:
+        held = await self._database.run(assignments.held_assignments(sorted(set(worker_ids))))
+        found: dict[int, list[Held]] = {worker_id: [] for worker_id in worker_ids}
+        for one in held:
+            found[one.worker_id].append(one)
+        return [found[worker_id] for worker_id in worker_ids]
+
+
+def _life(
+    runner: Runner, fence: Fence, word: Word | HeldByRunner, *, running: bool, number: int | None = None
+) -> Life:
+    said = word.number if isinstance(word, Word) else number
+    return Life(
+        fence=fence,
+        worker_id=runner.id,
+        term=runner.term,
+        number=UNCOUNTED if said is None else said,
+        running=running,
+        progress=word.progress,
+        note=word.note,
+        alive=word.alive,
+        rung=word.rung,
+    )
+
+
+def _known(error: BaseException) -> HoldfastError:
+    """Return an error that a runner can be told; raises any other one."""
+    if not isinstance(error, (AssignmentStale, JobNotFound, LogsIncomplete)):
+        raise error
+    return error

@@ -1,0 +1,133 @@
+"""Takes in how assignments ended, and decides what follows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.errors import AssignmentStale, JobNotFound
+from holdfast.model.outcome import PutBack
+from holdfast.rules.backoff import DEFAULT_BACKOFF, backoff_from_json
+from holdfast.rules.reports import End, Facts, after_report, outcome_of
+from holdfast.runners.flight import Flight
+from holdfast.runtime.events import Events
+from holdfast.store import assignments, attempts
+from holdfast.store.assignments import EndFacts
+from holdfast.store.attempts import Ended, Fence, Returned
+from holdfast.store.database import Connection, Database
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a runner reports of an assignment; *text* is the report as JSON, as it is kept."""
+
+    fence: Fence
+    worker_id: int
+    end: End
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What came of a report; *repeated* says that the same one had come before."""
+
+    outcome: str
+    repeated: bool
+
+
+class Ends:
+    """Ends assignments as their runners report, many with one transaction."""
+
+    def __init__(self, database: Database, events: Events) -> None:
+        self._database, self._events = database, events
+        self._flight: Flight[Reported, Accepted | None] = Flight(self._fly)
+
+    async def end(self, reported: Reported) -> Accepted:
+        """End an assignment; raises `AssignmentStale`, and then the report is kept as evidence."""
+        accepted = await self._flight.join(reported)
+        if accepted is not None:
+            return accepted
+        await self._database.run(assignments.keep_evidence(reported.fence, reported.worker_id, reported.text))
+        raise await stale(self._database, reported.fence)
+
+    async def _fly(self, batch: Sequence[Reported]) -> Sequence[Accepted | None]:
+        # Of two reports of one assignment the first one counts; the second one meets it as accepted.
+        unique = {reported.fence: reported for reported in reversed(batch)}
+        fences = sorted(unique)
+        async with self._database.transaction() as connection:
+            asked = assignments.end_facts(fences, [unique[fence].worker_id for fence in fences])
+            facts = await self._database.run(asked, connection)
+            held = [unique[fence] for fence in fences if fence in facts and facts[fence].held]
+            ended = await self._end(connection, held, facts) if held else {}
+        return [self._accepted(reported, unique, facts, ended) for reported in batch]
+
+    async def _end(
+        self, connection: Connection, held: Sequence[Reported], facts: Mapping[Fence, EndFacts]
+    ) -> dict[Fence, str]:
+        """Decide and write the ends of what is held; the rows are locked."""
+        finals: list[Ended] = []
+        returned: list[Returned] = []
+        outcomes: dict[Fence, str] = {}
+        for reported in held:
+            known = facts[reported.fence]
+            decision = after_report(reported.end, _rule_facts(known), random.random)
+            outcomes[reported.fence] = outcome_of(decision, cancel_requested=known.cancel_requested).value
+            if isinstance(decision, PutBack):
+                returned.append(Returned(reported.fence, decision, known.seconds, known.kind or ""))
+            else:
+                finals.append(Ended(reported.fence, decision, known.seconds, known.kind or ""))
+        if finals:
+            await self._database.run(attempts.finish_jobs(finals), connection)
+        if returned:
+            await self._database.run(attempts.put_back_jobs(returned), connection)
+        notes = [(one.fence, one.text, outcomes[one.fence]) for one in held]
+        await self._database.run(assignments.note_ends(notes), connection)
+        self._events.emit("assignments.ended", outcomes=list(outcomes.values()))
+        return outcomes
+
+    def _accepted(
+        self,
+        reported: Reported,
+        unique: Mapping[Fence, Reported],
+        facts: Mapping[Fence, EndFacts],
+        ended: Mapping[Fence, str],
+    ) -> Accepted | None:
+        known = facts.get(reported.fence)
+        if known is None:
+            return None
+        if reported.fence in ended:
+            first = unique[reported.fence]
+            same = first.end.outcome is reported.end.outcome and first.worker_id == reported.worker_id
+            return Accepted(ended[reported.fence], first is not reported) if same else None
+        if known.report is None or known.outcome is None:
+            return None
+        former = msgspec.json.decode(known.report)
+        return Accepted(known.outcome, True) if former.get("outcome") == reported.end.outcome else None
+
+
+def _rule_facts(known: EndFacts) -> Facts:
+    retry = None if known.retry is None else msgspec.json.decode(known.retry)
+    return Facts(
+        failures=known.failures,
+        max_attempts=known.max_attempts,
+        cancel_requested=known.cancel_requested,
+        backoff=DEFAULT_BACKOFF if retry is None else backoff_from_json(retry),
+    )
+
+
+async def stale(database: Database, fence: Fence) -> AssignmentStale | JobNotFound:
+    """Return the error that tells how a job really stands."""
+    truth = await database.run(assignments.find_truth(fence))
+    if truth is None:
+        return JobNotFound(fence.job_id)
+    return AssignmentStale(
+        fence.job_id,
+        fence.attempt,
+        state=truth.state,
+        now=truth.attempt,
+        runner=truth.runner,
+        outcome=truth.outcome,
+    )

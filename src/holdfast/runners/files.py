@@ -1,0 +1,46 @@
+"""Specs that runners read, and artifacts that they leave."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from holdfast.app.options import checked_text
+from holdfast.errors import ArtifactDiffers, PayloadTooLarge, SpecInvalid
+from holdfast.runners.ends import stale
+from holdfast.store import assignments
+from holdfast.store.assignments import Spec
+from holdfast.store.attempts import Fence
+from holdfast.store.database import Database
+
+LARGEST_ARTIFACT = 50 * 1024 * 1024
+
+
+class Files:
+    """Hands out specs as they were frozen; keeps artifacts, whose first bytes stay."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def spec(self, fence: Fence, worker_id: int) -> Spec:
+        """Return the spec of a held assignment; raises `AssignmentStale`, `SpecInvalid`."""
+        spec = await self._database.run(assignments.read_spec(fence, worker_id))
+        if spec is None:
+            raise await stale(self._database, fence)
+        if sha256(spec.text.encode()).hexdigest() != spec.sha256:
+            raise SpecInvalid("spec-mismatch", f"job {fence.job_id} is not what was enqueued")
+        return spec
+
+    async def keep(self, fence: Fence, worker_id: int, name: str, data: bytes) -> bool:
+        """Keep a file; False: the same bytes were there already.
+
+        Raises `AssignmentStale`, `ArtifactDiffers`, `PayloadTooLarge`.
+        """
+        checked_text("name", name, most=300)
+        if len(data) > LARGEST_ARTIFACT:
+            raise PayloadTooLarge(f"artifact {name!r}", size=len(data), limit=LARGEST_ARTIFACT)
+        stored = await self._database.run(assignments.store_artifact(fence, worker_id, name, data))
+        if stored is None:
+            raise await stale(self._database, fence)
+        if stored.sha256 != sha256(data).hexdigest():
+            raise ArtifactDiffers(name, stored.sha256)
+        return stored.new

@@ -1,0 +1,82 @@
+"""Hears runners: who speaks, in which term, and since when without a gap."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from holdfast.errors import RunnerSuperseded
+from holdfast.model.runner import Runner
+from holdfast.rules.liveness import Intervals
+from holdfast.runners.flight import Flight
+from holdfast.runtime.events import Events
+from holdfast.runtime.service import Service
+from holdfast.store import runners
+from holdfast.store.database import Database
+
+# A runner that spoke so recently is not written down again, in seconds.
+REMEMBERED = 2.0
+MOST_REMEMBERED = 20_000
+RENEW_EVERY = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerCaller:
+    """A runner as its token names it."""
+
+    worker_id: int
+    token_id: int
+
+
+class Hearing(Service):
+    """Prolongs the leases of runners that speak; says that somebody hears them while it runs."""
+
+    name = "hearing"
+
+    def __init__(self, database: Database, intervals: Intervals, events: Events) -> None:
+        super().__init__(events)
+        self._database, self._intervals = database, intervals
+        self._flight: Flight[RunnerCaller, Runner] = Flight(self._fly)
+        self._known: dict[RunnerCaller, tuple[Runner, float]] = {}
+        self._server_id: int | None = None
+
+    async def hear(self, caller: RunnerCaller) -> Runner:
+        """Note that a runner spoke; raises `RunnerSuperseded`."""
+        known = self._known.get(caller)
+        if known is not None and known[1] > monotonic():
+            return known[0]
+        runner = await self._flight.join(caller)
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known[caller] = (runner, monotonic() + REMEMBERED)
+        return runner
+
+    def forget(self) -> None:
+        """Look at every runner anew: something about them has changed."""
+        self._known.clear()
+
+    def notified(self, topic: str, _rest: str) -> None:
+        """React to a notification; see `store.listen`."""
+        if topic in ("drain", "tokens", "reconnected"):
+            self.forget()
+
+    async def turn(self) -> float:
+        """Say that runners are heard here."""
+        known = self._server_id
+        if known is None or not await self._database.run(runners.renew_server(known)):
+            self._server_id = await self._database.run(runners.open_server(socket.gethostname()))
+        return RENEW_EVERY
+
+    async def stop(self) -> None:
+        """Stop; nobody is heard here any more."""
+        await super().stop()
+        server_id, self._server_id = self._server_id, None
+        if server_id is not None:
+            await self._database.run(runners.close_server(server_id))
+
+    async def _fly(self, callers: Sequence[RunnerCaller]) -> Sequence[Runner | RunnerSuperseded]:
+        pairs = [(caller.worker_id, caller.token_id) for caller in callers]
+        heard = await self._database.run(runners.hear_runners(pairs, self._intervals.late_after))
+        return [heard.get(caller.worker_id) or RunnerSuperseded(caller.worker_id) for caller in callers]

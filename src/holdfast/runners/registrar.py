@@ -1,0 +1,92 @@
+"""Makes machines runners, and lets them go."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from holdfast.client.token_operator import token_hash, token_text
+from holdfast.errors import ProtocolUnsupported, RunnerHolding
+from holdfast.model.audit import Mandate
+from holdfast.model.runner import Registration
+from holdfast.model.token import Role
+from holdfast.model.worker import WorkerState
+from holdfast.rules.liveness import Intervals
+from holdfast.runners.hearing import Hearing, RunnerCaller
+from holdfast.runners.messages import PROTOCOLS, Register, Registered, RunnerName
+from holdfast.runners.telling import told_intervals
+from holdfast.runtime.events import Events
+from holdfast.store import audit, runners, tokens, workers
+from holdfast.store.database import Database
+from holdfast.store.runners import NewRunner
+from holdfast.store.tokens import Grant
+
+
+class Registrar:
+    """Registers runners, each with a token of its own."""
+
+    def __init__(self, database: Database, intervals: Intervals, hearing: Hearing, events: Events) -> None:
+        self._database, self._intervals, self._hearing = database, intervals, hearing
+        self._events = events
+
+    async def register(self, asked: Register, actor: str) -> Registered:
+        """Register a runner, or begin a new term of the one with this name; its older token ends.
+
+        Raises `ProtocolUnsupported`.
+        """
+        spoken = [version for version in asked.protocols if version in PROTOCOLS]
+        if not spoken:
+            raise ProtocolUnsupported(asked.protocols, PROTOCOLS)
+        text = token_text()
+        made = await self._store(_new_runner(asked, max(spoken), self._intervals), text, actor)
+        self._hearing.forget()
+        self._events.emit("runner.registered", worker_id=made.id, runner=asked.name, term=made.term)
+        return Registered(
+            runner=RunnerName(made.id, asked.name, made.term),
+            token=text,
+            protocol=max(spoken),
+            draining=made.state is WorkerState.DRAINING,
+            server_time=datetime.now(UTC),
+            intervals=told_intervals(self._intervals),
+        )
+
+    async def leave(self, caller: RunnerCaller) -> None:
+        """Let a runner go that holds nothing; raises `RunnerHolding`, `RunnerSuperseded`."""
+        runner = await self._hearing.hear(caller)
+        if not await self._database.run(runners.leave_runner(caller.worker_id, caller.token_id)):
+            raise RunnerHolding(caller.worker_id)
+        self._hearing.forget()
+        self._events.emit("runner.left", worker_id=runner.id, runner=runner.name)
+
+    async def _store(self, new: NewRunner, text: str, actor: str) -> Registration:
+        async with self._database.transaction() as connection:
+            await self._database.run(workers.know_queues(new.queues), connection)
+            made = await self._database.run(runners.register_runner(new), connection)
+            grant = Grant(
+                name=f"{new.name} term {made.term}",
+                sha256=token_hash(text),
+                role=Role.RUNNER,
+                created_by=actor,
+                worker_id=made.id,
+            )
+            token = await self._database.run(tokens.create_token(grant), connection)
+            if token is not None:
+                await self._database.run(runners.attach_token(made.id, token.id), connection)
+            detail = {"after": {"term": made.term, "version": new.version, "labels": list(new.labels)}}
+            note = audit.write_audit(Mandate(actor), "runner.register", f"worker {made.id}", detail)
+            await self._database.run(note, connection)
+        return made
+
+
+def _new_runner(asked: Register, protocol: int, intervals: Intervals) -> NewRunner:
+    return NewRunner(
+        name=asked.name,
+        host=asked.host,
+        version=asked.version,
+        queues=tuple(asked.queues),
+        kinds=tuple(asked.kinds),
+        slots=asked.slots,
+        ttl=intervals.lost_after,
+        labels=tuple(sorted(set(asked.labels))),
+        capacity=dict(asked.capacity),
+        protocol=protocol,
+    )

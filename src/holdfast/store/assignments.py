@@ -1,0 +1,236 @@
+"""Statements about what becomes of assignments: life, ends, and what comes too late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.model.job import JobState
+from holdfast.model.runner import Held, Rung, Truth
+from holdfast.store.attempts import Fence
+from holdfast.store.sqlfile import blocks
+from holdfast.store.statement import Row, Statement, is_any, tuples
+from holdfast.store.workers import Rescued
+
+_SQL = blocks("assignments")
+
+
+def held_assignments(worker_ids: Sequence[int]) -> Statement[list[Held]]:
+    """Find everything that these runners hold."""
+    return Statement("held_assignments", _SQL["held_assignments"], (list(worker_ids),), _held)
+
+
+def _held(rows: Sequence[Row]) -> list[Held]:
+    return [_one_held(list(row)) for row in rows]
+
+
+def _one_held(values: list[Any]) -> Held:
+    values[3] = JobState(values[3])
+    return Held(*values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """What a runner says of an assignment that it holds; None says nothing new."""
+
+    fence: Fence
+    worker_id: int
+    term: int
+    number: int
+    running: bool = False
+    progress: float | None = None
+    note: str | None = None
+    alive: bool = False
+    rung: Rung | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an assignment stands after its runner has spoken."""
+
+    job_id: int
+    attempt: int
+    state: JobState
+    cancel_requested_at: datetime | None
+    cancel_delivered: bool
+
+
+def note_life(lives: Sequence[Life]) -> Statement[dict[Fence, Standing]]:
+    """Write what runners say; an assignment that is missing is not the runner's any more."""
+    parameters = (
+        [life.fence.job_id for life in lives],
+        [life.fence.attempt for life in lives],
+        [life.worker_id for life in lives],
+        [life.term for life in lives],
+        [life.number for life in lives],
+        [life.running for life in lives],
+        [life.progress for life in lives],
+        [life.note for life in lives],
+        [life.alive for life in lives],
+        [life.rung and life.rung.value for life in lives],
+    )
+    return Statement("note_life", _SQL["note_life"], parameters, _standings)
+
+
+def _standings(rows: Sequence[Row]) -> dict[Fence, Standing]:
+    return {Fence(row[0], row[1]): Standing(row[0], row[1], JobState(row[2]), row[3], row[4]) for row in rows}
+
+
+def note_delivered(fences: Sequence[Fence]) -> Statement[bool]:
+    """Remember that answers with a cancel went out."""
+    parameters = ([fence.job_id for fence in fences], [fence.attempt for fence in fences])
+    return Statement("note_delivered", _SQL["note_delivered"], parameters, is_any)
+
+
+def take_missing(fences: Sequence[Fence], worker_ids: Sequence[int]) -> Statement[list[Rescued]]:
+    """Take assignments away that runners had accepted and hold no more."""
+    parameters = (
+        [fence.job_id for fence in fences],
+        [fence.attempt for fence in fences],
+        list(worker_ids),
+    )
+    return Statement("take_missing", _SQL["take_missing"], parameters, _rescued)
+
+
+def take_stalled(term: int, limit: int) -> Statement[list[Rescued]]:
+    """Take jobs away that have shown no life for their stall limit."""
+    return Statement("take_stalled", _SQL["take_stalled"], (term, limit), _rescued)
+
+
+def _rescued(rows: Sequence[Row]) -> list[Rescued]:
+    return [Rescued(*row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class EndFacts:
+    """What decides how a reported assignment ends; *report* is JSON text, there once one was accepted."""
+
+    held: bool
+    failures: int
+    max_attempts: int
+    retry: str | None
+    cancel_requested: bool
+    seconds: float
+    kind: str | None
+    report: str | None
+    outcome: str | None
+
+
+def end_facts(fences: Sequence[Fence], worker_ids: Sequence[int]) -> Statement[dict[Fence, EndFacts]]:
+    """Lock what is held of these and answer the facts; one that is missing was never the runner's."""
+    parameters = (
+        [fence.job_id for fence in fences],
+        [fence.attempt for fence in fences],
+        list(worker_ids),
+    )
+    return Statement("end_facts", _SQL["end_facts"], parameters, _end_facts)
+
+
+def _end_facts(rows: Sequence[Row]) -> dict[Fence, EndFacts]:
+    return {Fence(row[0], row[1]): EndFacts(*row[2:]) for row in rows}
+
+
+def note_ends(ends: Sequence[tuple[Fence, str, str]]) -> Statement[bool]:
+    """Remember reports (JSON text) and what came of each."""
+    parameters = (
+        [fence.job_id for fence, _, _ in ends],
+        [fence.attempt for fence, _, _ in ends],
+        [report for _, report, _ in ends],
+        [outcome for _, _, outcome in ends],
+    )
+    return Statement("note_ends", _SQL["note_ends"], parameters, is_any)
+
+
+def keep_evidence(fence: Fence, worker_id: int, report: str) -> Statement[bool]:
+    """Keep a report (JSON text) that was refused; False: the assignment was never the runner's."""
+    parameters = (fence.job_id, fence.attempt, worker_id, report)
+    return Statement("keep_evidence", _SQL["keep_evidence"], parameters, is_any)
+
+
+def find_truth(fence: Fence) -> Statement[Truth | None]:
+    """Look how a job stands, and what became of one attempt; None: there is no such job."""
+    return Statement("find_truth", _SQL["find_truth"], (fence.job_id, fence.attempt), _truth)
+
+
+def _truth(rows: Sequence[Row]) -> Truth | None:
+    return Truth(*rows[0]) if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a runner gets of a job, and the hash that it had when the job was enqueued."""
+
+    text: str
+    sha256: str
+
+
+def read_spec(fence: Fence, worker_id: int) -> Statement[Spec | None]:
+    """Read the spec of a held assignment; None: the lease was lost."""
+    return Statement("read_spec", _SQL["read_spec"], (fence.job_id, fence.attempt, worker_id), _spec)
+
+
+def _spec(rows: Sequence[Row]) -> Spec | None:
+    return Spec(*rows[0]) if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentRecord:
+    """One assignment of a job as people see it: when it was offered and accepted, how its cancel went."""
+
+    attempt: int
+    runner: str | None
+    offered_at: datetime
+    accepted_at: datetime | None
+    progressed_at: datetime
+    rungs: dict[str, str]
+    report: Any
+    evidence: list[Any]
+
+
+def job_assignments(job_id: int) -> Statement[list[AssignmentRecord]]:
+    """Read every assignment of a job, oldest first."""
+    return Statement("job_assignments", _SQL["job_assignments"], (job_id,), _records)
+
+
+def _records(rows: Sequence[Row]) -> list[AssignmentRecord]:
+    return [AssignmentRecord(*row[:5], *(_json(text) for text in row[5:])) for row in rows]
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The hash of the file that is kept, and whether it is the one that just came."""
+
+    sha256: str
+    new: bool
+
+
+def store_artifact(fence: Fence, worker_id: int, name: str, data: bytes) -> Statement[Stored | None]:
+    """Keep a file of a held assignment; None: the lease was lost."""
+    parameters = (fence.job_id, fence.attempt, worker_id, name, data)
+    return Statement("store_artifact", _SQL["store_artifact"], parameters, _stored)
+
+
+def _stored(rows: Sequence[Row]) -> Stored | None:
+    return Stored(*rows[0]) if rows else None
+
+
+def list_artifacts(job_id: int) -> Statement[list[tuple[Any, ...]]]:
+    """List the files of a job: attempt, name, size, hash, when it came."""
+    return Statement("list_artifacts", _SQL["list_artifacts"], (job_id,), tuples)
+
+
+def read_artifact(fence: Fence, name: str) -> Statement[bytes | None]:
+    """Read a file of a job; None: there is none."""
+    return Statement("read_artifact", _SQL["read_artifact"], (fence.job_id, fence.attempt, name), _bytes)
+
+
+def _bytes(rows: Sequence[Row]) -> bytes | None:
+    return rows[0][0] if rows else None

@@ -1,0 +1,171 @@
+-- How jobs come to runners: which routes have something, who has room, which jobs go to whom.
+
+-- name: open_routes
+-- The routes of these queues that have an available job, with whether their queue needs the exact way: it has a limit, or
+-- concurrency keys.  Paused queues are left out.  Locks nothing.
+select r.id, r.queue, r.kind, r.labels, r.runner, coalesce(q.max_running is not null or q.keyed, false)
+from holdfast.routes r left join holdfast.queues q on q.name = r.queue
+where r.queue = any ($1::text[]) and not coalesce(q.paused, false)
+  and (exists (select from holdfast.live_jobs c
+               where c.route_id = r.id and c.state = 'available' and c.concurrency_key is null)
+       or exists (select from holdfast.live_jobs c
+                  where c.route_id = r.id and c.state = 'available' and c.concurrency_key is not null));
+
+-- name: lock_room
+-- What runners have left, until the transaction ends: slots, and by queue what they hold.  Only of those that are online.
+-- Locks workers' rows in id order, so that two servers do not fill the same slot.
+with locked as materialized (
+    select w.id, w.name, w.term, w.slots from holdfast.workers w
+    where w.id = any ($1::bigint[]) and w.state = 'online' and w.expires_at > holdfast.now()
+    order by w.id for no key update
+)
+select k.id, k.term, k.slots,
+       (select coalesce(jsonb_object_agg(h.queue, h.n), '{}')::text
+        from (select l.queue, count(*) as n from holdfast.live_jobs l where l.worker_id = any (array[k.id]) group by l.queue) h)
+from locked k;
+
+-- name: queue_room
+-- How many jobs of a limited queue may still be taken, and what its keys may: only after lock_limits in the same
+-- transaction.  Null room: no limit for the queue as a whole.
+select (select q.max_running from holdfast.queues q where q.name = $1::text)
+       - (select count(*) from holdfast.live_jobs r where r.worker_id is not null and r.queue = $1::text),
+       coalesce((select q.key_limit from holdfast.queues q where q.name = $1::text), 1);
+
+-- name: lock_heads
+-- Up to $2 available jobs of each of these routes, by priority, then oldest first, those without a concurrency key.
+-- Locks live_jobs rows, skipping those that others hold.
+select head.job_id, head.queue, head.kind, head.priority::integer, head.place, r.labels, r.runner, null::text
+from holdfast.routes r
+cross join lateral (
+    select c.job_id, c.queue, c.kind, c.priority, c.place from holdfast.live_jobs c
+    where c.route_id = r.id and c.state = 'available' and c.concurrency_key is null
+    order by c.priority, c.place
+    limit $2::integer
+    for update skip locked
+) head
+where r.id = any ($1::integer[]);
+
+-- name: lock_keyed_heads
+-- The same for jobs with a concurrency key, of each key as many as $3, its limit, leaves: only after lock_limits in
+-- the same transaction.  Walks the distinct keys by index, so that its cost goes with keys, not with jobs.
+with recursive keys as (
+    select r.id, r.queue, (select c.concurrency_key from holdfast.live_jobs c
+                  where c.route_id = r.id and c.state = 'available' and c.concurrency_key is not null
+                  order by c.concurrency_key limit 1) as key
+    from holdfast.routes r where r.id = any ($1::integer[])
+    union all
+    select k.id, k.queue, (select c.concurrency_key from holdfast.live_jobs c
+                  where c.route_id = k.id and c.state = 'available' and c.concurrency_key > k.key
+                  order by c.concurrency_key limit 1)
+    from keys k where k.key is not null
+)
+select head.job_id, head.queue, head.kind, head.priority::integer, head.place, r.labels, r.runner, k.key
+from keys k
+join holdfast.routes r on r.id = k.id
+cross join lateral (
+    select count(*) as running from holdfast.live_jobs b
+    where b.queue = k.queue and b.concurrency_key = k.key and b.worker_id is not null
+) busy
+cross join lateral (
+    select c.job_id, c.queue, c.kind, c.priority, c.place from holdfast.live_jobs c
+    where c.route_id = k.id and c.state = 'available' and c.concurrency_key = k.key
+    order by c.priority, c.place
+    limit least($2::integer, greatest(0, $3::integer - busy.running))
+    for update skip locked
+) head
+where k.key is not null;
+
+-- name: offer_jobs
+-- Gives locked jobs to runners: job, runner and hash of the assignment's token, one array per column; a new attempt of
+-- each begins.  Answers the assignments.  After lock_room and lock_heads in the same transaction.
+with pair as (
+    select * from unnest($1::bigint[], $2::bigint[], $3::bytea[]) as p (job_id, worker_id, sha256)
+), taken as (
+    update holdfast.live_jobs l
+    set state = 'claimed', attempt = l.attempt + 1, worker_id = p.worker_id, claimed_at = holdfast.now(),
+        started_at = null, progress = null, progress_note = null
+    from pair p where l.job_id = any (array[p.job_id]) and l.state = 'available'
+    returning l.job_id, l.attempt, l.failures, l.worker_id, p.sha256
+), noted as (
+    insert into holdfast.assignments (job_id, attempt, worker_id, term, offered_at, progressed_at)
+    select t.job_id, t.attempt, t.worker_id, w.term, holdfast.now(), holdfast.now()
+    from taken t join holdfast.workers w on w.id = any (array[t.worker_id])
+), granted as (
+    insert into holdfast.tokens (name, sha256, role, worker_id, job_id, attempt, created_by, created_at, expires_at)
+    select 'job ' || t.job_id || ' attempt ' || t.attempt, t.sha256, 'assignment', t.worker_id, t.job_id, t.attempt,
+           'runner protocol', holdfast.now(), holdfast.now() + make_interval(secs => j.timeout) + interval '1 day'
+    from taken t join holdfast.jobs j on j.id = any (array[t.job_id])
+)
+select t.worker_id, t.job_id, t.attempt, t.failures, j.kind, j.queue, j.priority::integer, j.max_attempts, j.timeout,
+       j.meta::text, j.tags, j.trace, j.created_at, holdfast.now(), p.spec_sha256, holdfast.job_spec(t.job_id)
+from taken t
+join holdfast.jobs j on j.id = any (array[t.job_id])
+join holdfast.placements p on p.job_id = any (array[t.job_id]);
+
+-- name: show_offers_again
+-- Offers that a runner has not accepted, with hashes of further tokens for them, one array per column: they were made before,
+-- and their answer was lost.  Locks nothing.
+with pair as (
+    select * from unnest($1::bigint[], $2::integer[], $3::bytea[]) as p (job_id, attempt, sha256)
+), shown as (
+    select a.worker_id, a.job_id, a.attempt, a.offered_at, p.sha256
+    from pair p join holdfast.assignments a on a.job_id = p.job_id and a.attempt = p.attempt
+    where a.accepted_at is null
+), granted as (
+    insert into holdfast.tokens (name, sha256, role, worker_id, job_id, attempt, created_by, created_at, expires_at)
+    select 'job ' || s.job_id || ' attempt ' || s.attempt, s.sha256, 'assignment', s.worker_id, s.job_id, s.attempt,
+           'runner protocol', holdfast.now(), holdfast.now() + make_interval(secs => j.timeout) + interval '1 day'
+    from shown s join holdfast.jobs j on j.id = any (array[s.job_id])
+)
+select s.worker_id, s.job_id, s.attempt, l.failures, j.kind, j.queue, j.priority::integer, j.max_attempts, j.timeout,
+       j.meta::text, j.tags, j.trace, j.created_at, s.offered_at, p.spec_sha256, holdfast.job_spec(s.job_id)
+from shown s
+join holdfast.live_jobs l on l.job_id = any (array[s.job_id]) and l.attempt = any (array[s.attempt])
+join holdfast.jobs j on j.id = any (array[s.job_id])
+join holdfast.placements p on p.job_id = any (array[s.job_id])
+where l.state = 'claimed';
+
+-- name: expire_offers
+-- Releases up to $3 offers that nobody has accepted for $2 seconds, unspent, and answers them.
+-- Only for the leader of term $1.  Locks live_jobs rows, skipping those that others hold.
+with silent as materialized (
+    select l.job_id, a.attempt from holdfast.assignments a
+    join holdfast.live_jobs l on l.job_id = any (array[a.job_id]) and l.attempt = any (array[a.attempt])
+    where a.accepted_at is null and a.outcome is null
+      and a.offered_at < holdfast.now() - make_interval(secs => $2::double precision) and l.state = 'claimed'
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    order by l.job_id
+    limit $3::integer
+    for update of l skip locked
+)
+select t.job_id, t.kind, t.fate
+from (select array_agg(s.job_id) as job_ids,
+             array_agg('the runner did not accept the offer within ' || $2::double precision || ' s') as reasons
+      from silent s having count(*) > 0) s,
+     holdfast.take_away(s.job_ids, s.reasons) t;
+
+-- name: unpin_jobs
+-- Lets others take up to $2 jobs whose runner had its time.  Answers how many, and the seconds until the next falls due, null
+-- where there is none.  Only for the leader of term $1.  Locks placements' rows, skipping those that others hold.
+with due as materialized (
+    select p.job_id from holdfast.placements p
+    where p.pinned_until <= holdfast.now()
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    order by p.pinned_until
+    limit $2::integer
+    for update skip locked
+), unpinned as (
+    update holdfast.placements p set pinned_until = null, runner = null
+    from due d where p.job_id = any (array[d.job_id])
+    returning p.job_id, p.labels
+), moved as (
+    update holdfast.live_jobs l set route_id = holdfast.route_for(l.queue, l.kind, u.labels, null)
+    from unpinned u where l.job_id = any (array[u.job_id]) and l.route_id is not null
+    returning case when l.state = 'available' then l.queue end as queue
+), woken as (
+    select holdfast.wake_runners(q.queue) from (select distinct m.queue from moved m where m.queue is not null) q
+)
+select (select count(*) from unpinned), (
+    select extract(epoch from p.pinned_until - holdfast.now())::double precision from holdfast.placements p
+    where p.pinned_until > holdfast.now() order by p.pinned_until limit 1
+), (select count(*) from woken);

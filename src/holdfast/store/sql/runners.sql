@@ -1,0 +1,87 @@
+-- Runners as rows of workers: their registration, what is heard of them, and who hears.
+
+-- name: register_runner
+-- Makes a runner, or begins a new term of the one with this name.  A drain that was asked for holds.  $10 is how long it
+-- may be silent, in seconds.  Answers id, term and state.  Waits for whoever registers the same name.
+insert into holdfast.workers as w (name, host, pid, version, queues, kinds, labels, slots, capacity, ttl, protocol, term,
+                                   started_at, renewed_at, expires_at, contact_at)
+values ($1::text, $2::text, 0, $3::text, $4::text[], $5::text[], $6::text[], $7::integer, $8::text::jsonb,
+        make_interval(secs => $10::double precision), $9::integer, 1, holdfast.now(), holdfast.now(),
+        holdfast.now() + make_interval(secs => $10::double precision), holdfast.now())
+on conflict (name) where term is not null do update
+set host = excluded.host, version = excluded.version, queues = excluded.queues, kinds = excluded.kinds,
+    labels = excluded.labels, slots = excluded.slots, capacity = excluded.capacity, ttl = excluded.ttl,
+    protocol = excluded.protocol, term = w.term + 1, started_at = excluded.started_at, renewed_at = excluded.renewed_at,
+    expires_at = excluded.expires_at, contact_at = excluded.contact_at, ended_at = null,
+    state = case when w.drain_requested_at is null then 'online' else 'draining' end
+returning w.id, w.term, w.state;
+
+-- name: attach_token
+-- Lets token $2 speak for runner $1, and no other token any more.  Locks the worker's row.
+with attached as (
+    update holdfast.workers w set token_id = $2::bigint where w.id = $1::bigint returning w.id
+), revoked as (
+    update holdfast.tokens k set revoked_at = holdfast.now() from attached a
+    where k.worker_id = a.id and k.role = 'runner' and k.revoked_at is null and k.id <> $2::bigint
+    returning k.id
+)
+select a.id, case when exists (select from revoked) then pg_notify('holdfast', 'tokens') end from attached a;
+
+-- name: hear_runners
+-- Prolongs the leases of runners that were heard, one array per column: id and token.  One that was lost or away is back.
+-- $3 is after how many seconds of silence contact begins anew.  Locks workers' rows in id order.  Zero rows for a
+-- runner: another registration has its name, or it was forgotten.
+with heard as (
+    select distinct u.id, u.token_id from unnest($1::bigint[], $2::bigint[]) as u (id, token_id)
+), locked as materialized (
+    select w.id, w.renewed_at from holdfast.workers w join heard h on w.id = any (array[h.id]) and w.token_id = h.token_id
+    order by w.id for no key update of w
+)
+update holdfast.workers w
+set renewed_at = holdfast.now(), expires_at = holdfast.now() + w.ttl, ended_at = null,
+    contact_at = case when w.renewed_at < holdfast.now() - make_interval(secs => $3::double precision) then holdfast.now()
+                      else w.contact_at end,
+    state = case when w.drain_requested_at is null then 'online' else 'draining' end
+from locked k where w.id = any (array[k.id])
+returning w.id, w.name, w.term, w.state, w.labels, w.kinds, w.queues, w.slots, w.capacity::text;
+
+-- name: leave_runner
+-- The runner goes in good order.  Zero rows: it holds something, or another registration has its name.
+update holdfast.workers w set state = 'offline', ended_at = holdfast.now(), expires_at = holdfast.now()
+where w.id = $1::bigint and w.token_id = $2::bigint
+  and not exists (select from holdfast.live_jobs l where l.worker_id = any (array[w.id]))
+returning w.id;
+
+-- name: resume_runner
+-- Undoes a drain.  Zero rows: there is no such runner.
+with resumed as (
+    update holdfast.workers w
+    set drain_requested_at = null, state = case when w.state = 'draining' then 'online' else w.state end
+    where w.id = $1::bigint and w.term is not null
+    returning w.id
+)
+select r.id, pg_notify('holdfast', 'drain:' || r.id) from resumed r;
+
+-- name: runner_facts
+-- A runner by its name: id, term, state, when it was last heard, how many jobs it holds.  Zero rows: there is none.
+select w.id, w.term, w.state, w.renewed_at, holdfast.now(),
+       (select count(*) from holdfast.live_jobs l where l.worker_id = any (array[w.id]))
+from holdfast.workers w where w.name = $1::text and w.term is not null;
+
+-- name: open_server
+-- A process begins to hear runners; answers its id.
+insert into holdfast.servers (name, started_at, renewed_at) values ($1::text, holdfast.now(), holdfast.now()) returning id;
+
+-- name: renew_server
+-- It still hears them; those that have been silent for a day are forgotten.  Zero rows: it was forgotten itself.
+with gone as (
+    delete from holdfast.servers s where s.renewed_at < holdfast.now() - interval '1 day' and s.id <> $1::bigint
+)
+update holdfast.servers s
+set renewed_at = holdfast.now(),
+    started_at = case when s.renewed_at < holdfast.now() - interval '30 seconds' then holdfast.now() else s.started_at end
+where s.id = $1::bigint returning s.id;
+
+-- name: close_server
+-- It hears them no more.
+delete from holdfast.servers s where s.id = $1::bigint returning s.id;

@@ -1,0 +1,70 @@
+"""Offers: what a runner is given, and that nothing is lost or doubled on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+
+import msgspec
+
+from tests.runners.conftest import Yard, fence, listed
+
+
+async def test_a_command_is_offered_with_its_spec_and_a_token_of_its_own(yard: Yard) -> None:
+    """The runner gets exactly what was enqueued, and can prove it."""
+    machine = await yard.machine()
+    [job_id] = await yard.enqueue(args='{"argv": ["make", "all"]}', timeout=7)
+    offer = await machine.one()
+    assert (offer.job, offer.attempt, offer.kind, offer.queue) == (job_id, 1, "command", "default")
+    assert msgspec.json.decode(offer.spec or "") == {
+        "kind": "command",
+        "args": {"argv": ["make", "all"]},
+        "timeout": 7,
+    }
+    assert sha256((offer.spec or "").encode()).hexdigest() == offer.spec_sha256
+    assert offer.token.startswith("holdfast_")
+    assert await yard.live(job_id) == ("claimed", 1, 0)
+
+
+async def test_offer_accept_start_finish(yard: Yard) -> None:
+    """The four steps of an assignment, each seen on the job."""
+    machine = await yard.machine()
+    [job_id] = await yard.enqueue()
+    offer = await machine.one()
+    assert (await machine.accept(offer)).state == "claimed"
+    assert (await machine.start(offer)).state == "running"
+    assert (await machine.finish(offer, result={"exit_code": 0})).outcome == "completed"
+    assert await yard.client.wait(job_id, timeout=5) == {"exit_code": 0}
+
+
+async def test_an_offer_whose_answer_was_lost_is_offered_again(yard: Yard) -> None:
+    """It is the same attempt, however often the runner asks, until it accepts."""
+    machine = await yard.machine(slots=2)
+    await yard.enqueue(2)
+    first, again = await machine.one(), await machine.one()
+    assert fence(first) == fence(again)
+    await machine.accept(first)
+    assert fence(await machine.one()) != fence(first)
+
+
+async def test_a_sync_that_waits_is_woken_by_new_work(yard: Yard) -> None:
+    """The answer is held back while there is nothing, and no longer."""
+    machine = await yard.machine()
+    waiting = asyncio.create_task(machine.sync(free=1, wait=30))
+    [job_id] = await yard.enqueue()
+    async with asyncio.timeout(5):
+        answer = await waiting
+    assert [(one.job, one.state) for one in answer.hold] == [(job_id, "offered")]
+    assert answer.hold[0].assignment is not None
+
+
+async def test_a_sync_lists_what_the_runner_should_hold(yard: Yard) -> None:
+    """What it holds rightly is confirmed, what is new is added, what is not its own is missing."""
+    machine = await yard.machine(slots=3)
+    await yard.enqueue(2)
+    mine, done = await machine.claim(count=2)
+    await machine.finish(done)
+    [new] = await yard.enqueue()
+    answer = await machine.sync(listed(mine), listed(done), free=1)
+    assert [(one.job, one.state) for one in answer.hold] == [(mine.job, "running"), (new, "offered")]
+    assert [(one.job, one.truth and one.truth.state) for one in answer.refused] == [(done.job, "completed")]
