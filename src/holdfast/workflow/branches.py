@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from holdfast.app.options import checked_text
-from holdfast.errors import InputInvalid
+from holdfast.errors import InputInvalid, OptionInvalid
 from holdfast.workflow.branch import Branch, Unwinding, Wait, current_branch
 from holdfast.workflow.replay import Replay
 
@@ -56,14 +56,17 @@ class Branches:
         self._replay = replay
         self._parent = replay.branch("branches")
         self._handles: list[BranchHandle[Any]] = []
-        self._failed = False
+        self._failed = self._is_over = False
 
     async def __aenter__(self) -> Self:
         return self
 
     def start(self, name: str, code: Coroutine[Any, Any, R]) -> BranchHandle[R]:
-        """Begin a branch; its name is part of what is remembered."""
-        checked_text("name", name, most=100)
+        """Begin a branch; its name is part of what is remembered.
+
+        Raises `OptionInvalid`, and `InputInvalid` for what is no coroutine or comes after the block.
+        """
+        self._check(name, code)
         branch = Branch(self._parent.child_name(name), self._parent)
         handle: BranchHandle[R] = BranchHandle(self, branch)
         self._handles.append(handle)
@@ -74,14 +77,31 @@ class Branches:
         branch.task.add_done_callback(lambda _: code.close())
         return handle
 
+    def _check(self, name: str, code: Any) -> None:
+        if not asyncio.iscoroutine(code):
+            msg = f"branch {name!r} was given {code!r}: call the async function, such as pack(run, order_id)"
+            raise InputInvalid(msg)
+        try:
+            checked_text("name", name, most=100)
+            if "/" in name or "#" in name:
+                raise OptionInvalid("name", name, "leave out / and #, which join the names of branches")
+            if self._is_over:
+                msg = f"branch {name!r} was started after its `async with run.branches()` block had ended"
+                raise InputInvalid(msg)
+        except InputInvalid:
+            code.close()
+            raise
+
     async def _run(self, handle: BranchHandle[R], code: Coroutine[Any, Any, R]) -> None:
         current_branch.set(handle.branch)
         try:
             handle.value = await code
         except (Unwinding, asyncio.CancelledError) as stopped:
             handle.error = stopped
-        except Exception as error:
-            # The door around a branch: its error is told to its parent.
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            # The door around a branch: its error is told to its parent, and not to the worker's loop.
             handle.error = error
         finally:
             handle.is_done = True
@@ -109,9 +129,8 @@ class Branches:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and (
-            self._replay.closing or not isinstance(error, (Exception, asyncio.CancelledError))
-        ):
+        self._is_over = True
+        if error is not None and (self._replay.closing or isinstance(error, (Unwinding, GeneratorExit))):
             return
         if error is not None:
             self._stop_all()
@@ -121,8 +140,9 @@ class Branches:
             await self._join()
         self._tell(error)
 
-    def _errors(self) -> list[Exception]:
-        return [handle.error for handle in self._handles if isinstance(handle.error, Exception)]
+    def _errors(self) -> list[BaseException]:
+        errors = [handle.error for handle in self._handles if handle.error is not None]
+        return [error for error in errors if not isinstance(error, (Unwinding, asyncio.CancelledError))]
 
     def _stop_all(self) -> None:
         """Stop every branch that goes on: at its wait, in its step, or where it next asks for something."""
@@ -139,9 +159,11 @@ class Branches:
 
     def _tell(self, error: BaseException | None) -> None:
         failures = self._errors()
-        if isinstance(error, Exception) and all(error is not known for known in failures):
+        own = error is not None and not isinstance(error, asyncio.CancelledError)
+        if own and all(error is not known for known in failures):
             failures.insert(0, error)
         if failures:
-            raise ExceptionGroup("branches of a run failed", failures)
+            # An ExceptionGroup, as long as none of them is a SystemExit or the like.
+            raise BaseExceptionGroup("branches of a run failed", failures)
         if error is None and any(isinstance(one.error, asyncio.CancelledError) for one in self._handles):
             raise asyncio.CancelledError

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from holdfast.app.handler import Executor, Handler, Policy
+from holdfast.app.handler import Executor, Handler, JobRequest, Policy
 from holdfast.app.options import checked_text, seconds_from
 from holdfast.app.signature import json_text
 from holdfast.app.workflow import Workflow
@@ -80,6 +80,7 @@ class StepCall:
 
 def made_call(wanted: Callable[..., Any], args: tuple[Any, ...], options: StepOptions) -> StepCall:
     """Return the call that was asked for; raises `OptionInvalid`, `InputInvalid`."""
+    _check_callable(wanted)
     handler = wanted if isinstance(wanted, Handler) else None
     function = wanted if handler is None else handler.function
     name = options.name or (handler.kind if handler is not None else getattr(function, "__name__", None))
@@ -88,6 +89,9 @@ def made_call(wanted: Callable[..., Any], args: tuple[Any, ...], options: StepOp
     checked_text("name", name, most=200)
     _check_handler(name, handler)
     executor = _executor(name, function, handler, options.executor)
+    if options.transaction and (options.apart or executor is not Executor.LOOP):
+        what = "a blob" if options.apart else "a sync function"
+        raise OptionInvalid(f"transaction of step {name!r}", True, f"{what} cannot share its transaction")
     if executor is Executor.PROCESS and handler is None:
         handler = Handler(function, name, Policy(executor=executor))
     return StepCall(
@@ -103,6 +107,17 @@ def made_call(wanted: Callable[..., Any], args: tuple[Any, ...], options: StepOp
         options.transaction,
         options.apart,
     )
+
+
+def _check_callable(wanted: object) -> None:
+    if isinstance(wanted, JobRequest):
+        msg = f"a step calls a function: enqueue {wanted.kind!r} with run.child(...) or run.enqueue(...)"
+        raise InputInvalid(msg)
+    if not callable(wanted):
+        if inspect.iscoroutine(wanted):
+            wanted.close()
+        msg = f"a step calls a function: give {wanted!r} without calling it, then its arguments"
+        raise InputInvalid(msg)
 
 
 def _check_handler(name: str, handler: Handler[Any, Any] | None) -> None:

@@ -50,7 +50,7 @@ class Returned:
 class Raised:
     """The code ended with an error."""
 
-    error: Exception
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,10 @@ class Replay:
             ended = Returned(await code)
         except Unwinding:
             pass
-        except Exception as error:
-            # The door around a workflow: its error is its outcome.
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            # The door around a workflow: its error is its outcome, and not that of its worker.
             ended = Raised(error)
         finally:
             self.closing = True

@@ -87,9 +87,9 @@ class _Trial:
         except asyncio.CancelledError as cancelled:
             await self._cancelled()
             return cancelled
-        except Unwinding:
+        except (Unwinding, GeneratorExit):
             raise
-        except Exception as error:
+        except BaseException as error:
             # The door around a step: what it raises is a value.
             return error
         finally:
@@ -143,6 +143,8 @@ class _Trial:
     async def _in_transaction(self) -> None:
         """Commit what the function writes together with its record."""
         replay = self._replay
+        # What comes before the step is not to be missing where the step is recorded.
+        await replay.save()
         try:
             async with replay.ledger.transaction() as connection:
                 note = await self._noted(connection)
@@ -156,12 +158,16 @@ class _Trial:
     async def _noted(self, connection: Any) -> StepNote:
         try:
             text = self._text(await self._called((connection, *self._call.args)))
-        except Exception as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
             # The door around a step: its error is carried past what the end of a transaction may raise.
             raise Undone(error) from error
         ledger, note = self._replay.ledger, self._note(StepState.COMPLETED, result=text)
-        if not await ledger.run_on(connection, steps.save_steps([(ledger.fence, note)])):
+        saved = await ledger.run_on(connection, steps.save_steps([(ledger.fence, note)]))
+        if not saved:
             raise LeaseLost(ledger.fence.job_id, ledger.fence.attempt)
+        self._replay.paused = saved[ledger.fence.job_id]
         return note
 
     def _text(self, value: Any) -> str | None:
@@ -193,8 +199,8 @@ class _Trial:
 class Undone(Exception):
     """The function failed inside its transaction, with *error*."""
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(type(error).__name__)
         self.error = error
 
 

@@ -8,7 +8,8 @@ select holdfast.send_signal($1::bigint, $2::text, $3::text::json, $4::text);
 -- name: take_signal
 -- Gives the oldest unread signal of name $5 to the place that waits for it, and records it there in the same statement.
 -- Asked again for the same place, it answers what it gave before.  Answers whether there was one, and its payload.
--- Zero rows: the lease was lost.  Locks the live_jobs row, so that nobody takes the run meanwhile.
+-- Zero rows: the lease was lost.  Locks the live_jobs row, so that nobody takes the run meanwhile, and the signal's, so
+-- that of two branches each gets one of its own.
 with held as materialized (
     select l.job_id, l.attempt from holdfast.live_jobs l
     where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
@@ -21,6 +22,7 @@ with held as materialized (
     where g.run_id = h.job_id and g.name = $5::text and g.consumed_at is null
       and not exists (select from prior)
     order by g.id limit 1
+    for update of g
 ), taken as (
     update holdfast.signals g set consumed_at = holdfast.now(), branch = $3::text, place = $4::integer
     from first f where g.id = f.id
