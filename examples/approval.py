@@ -1,7 +1,10 @@
-"""A run that charges a card, waits for an approval without holding anything, and ships.
+"""An order that is charged, packed, approved by somebody and shipped, or refunded if it is refused.
+
+While it waits for the approval, and while it sleeps, it holds no slot, no lease and no memory of any process.
 
 It prints:
-    order 7: charged, approved by ada, shipped
+    order 7, approved by ada: parcel of 2 with label 7 is on its way
+    order 8: Refused: bob, and 30 were paid back
 """
 
 import asyncio
@@ -13,27 +16,59 @@ import holdfast
 app = holdfast.App()
 
 
-async def charge(order_id: int) -> str:
-    return f"order {order_id}: charged"
+@app.error
+class Refused(Exception):
+    """Somebody does not want this order."""
 
 
-@app.job
-async def ship(order_id: int) -> str:
-    return "shipped"
+async def charge(items: int) -> int:
+    return 10 * items
 
 
-@app.workflow
-async def fulfil(run: holdfast.Run, order_id: int) -> str:
-    charged = await run.step(charge, order_id, max_attempts=5, timeout=30)
-    approval = await run.wait_signal("approved", timeout=timedelta(days=3))
-    return f"{charged}, approved by {approval['by']}, {await run.child(ship.job(order_id))}"
+async def refund(amount: int) -> str:
+    return f"{amount} were paid back"
+
+
+async def pack(items: int) -> str:
+    return f"parcel of {items}"
+
+
+async def print_label(order_id: int) -> str:
+    return f"label {order_id}"
+
+
+@app.job(queue="parcels")
+async def ship(parcel: str, label: str) -> str:
+    return f"{parcel} with {label} is on its way"
+
+
+@app.workflow(queue="orders")
+async def fulfil(run: holdfast.Run, order_id: int, items: int) -> str:
+    amount = await run.step(charge, items, max_attempts=5, timeout=30)
+    run.on_failure(refund, amount)
+    async with run.branches() as branches:
+        parcel = branches.start("pack", run.step(pack, items))
+        label = branches.start("label", run.step(print_label, order_id))
+    approval = await run.wait_signal("approval", timeout=timedelta(days=3))
+    if not approval["ok"]:
+        raise Refused(approval["by"])
+    await run.sleep(timedelta(milliseconds=100))
+    shipped: str = await run.child(ship.job(parcel.result(), label.result()))
+    return f"order {order_id}, approved by {approval['by']}: {shipped}"
 
 
 async def main() -> None:
     async with holdfast.Client(os.environ["HOLDFAST_DATABASE_URL"]) as client:
-        handle = await client.enqueue(fulfil.job(order_id=7))
-        await client.signal(handle.id, "approved", {"by": "ada"}, key="order 7")
-        print(await client.wait(handle.id, timeout=30))
+        good = await client.enqueue(fulfil.job(order_id=7, items=2))
+        bad = await client.enqueue(fulfil.job(order_id=8, items=3))
+        await client.signal(good.id, "approval", {"ok": True, "by": "ada"}, key="order 7")
+        await client.signal(bad.id, "approval", {"ok": False, "by": "bob"}, key="order 8")
+        print(await client.wait(good.id, timeout=30))
+        try:
+            await client.wait(bad.id, timeout=30)
+        except holdfast.JobFailed as failed:
+            made_up = (await client.history(bad.id))[-1]
+            print(f"order 8: {failed.error}, and {made_up.result}")
 
 
 if __name__ == "__main__":
