@@ -45,6 +45,7 @@ from holdfast.errors import (
 from holdfast.model.blob import Blob
 from holdfast.model.job import AttemptRecord, Enqueued, JobHandle, JobRecord, JobState, UniquePolicy
 from holdfast.model.outcome import Cancel, Retry, Snooze
+from holdfast.model.run import RunFilter, RunNode, RunSummary
 from holdfast.model.step import ActivityRecord, StepRecord
 from holdfast.rules.backoff import Constant, Custom, Exponential, Linear
 from holdfast.workflow.run import Run
@@ -89,6 +90,9 @@ __all__ = [
     "Retry",
     "Run",
     "RunEnded",
+    "RunFilter",
+    "RunNode",
+    "RunSummary",
     "SchemaMismatch",
     "SignalTimeout",
     "Snooze",

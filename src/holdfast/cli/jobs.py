@@ -81,8 +81,10 @@ def show(context: typer.Context, job_id: JobId, *, as_json: JsonOption = False) 
         audit = await operator.audit(subject=f"job {job_id}")
         if as_json:
             print_json({"job": record, "why": why, "audit": audit})
-        else:
-            print_story(record, why, audit, await operator.now())
+            return
+        print_story(record, why, audit, await operator.now())
+        if await operator.runs.is_run(job_id):
+            typer.echo(f"\nIt is a run: its steps and children are in `holdfast runs show {job_id}`")
 
     operate(context, work)
 

@@ -21,6 +21,8 @@ from holdfast.cli import (
     jobs,
     migrate,
     queues,
+    run_acts,
+    runs,
     schedules,
     service,
     settings,
@@ -77,6 +79,8 @@ app.command()(settings.settings)
 app.command()(enqueue.enqueue)
 acts.add_to(jobs.app)
 app.add_typer(jobs.app, name="jobs")
+run_acts.add_to(runs.app)
+app.add_typer(runs.app, name="runs")
 app.add_typer(queues.app, name="queues")
 app.add_typer(workers.app, name="workers")
 app.add_typer(schedules.app, name="schedules")

@@ -29,7 +29,7 @@ def print_story(record: JobRecord, why: str | None, audit: Sequence[AuditRecord]
     _print_errors(record.attempts)
     if audit:
         typer.echo("\noperators")
-        print_table(("at", "who", "action", "reason"), [_act(act) for act in reversed(audit)])
+        print_table(("at", "who", "action", "reason"), [act_row(act) for act in reversed(audit)])
 
 
 def _facts(record: JobRecord, why: str | None, now: datetime) -> list[tuple[str, Any]]:
@@ -92,5 +92,6 @@ def _print_errors(attempts: Sequence[AttemptRecord]) -> None:
             typer.echo(f"\nerror of #{attempt.number}\n{attempt.error.rstrip()}")
 
 
-def _act(act: AuditRecord) -> tuple[object, ...]:
+def act_row(act: AuditRecord) -> tuple[object, ...]:
+    """Return an act of an operator as a row of a table: when, who, what, why."""
     return (clock(act.at), act.actor, act.action, act.reason)

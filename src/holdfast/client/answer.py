@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from holdfast.errors import DuplicateJob, JobCancelled, JobFailed, JobNotFound, StateConflict
+from holdfast.errors import (
+    DuplicateJob,
+    HoldfastError,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    NotARun,
+    StateConflict,
+    StepNotFound,
+)
 from holdfast.model.job import JobState
+from holdfast.model.step import MAIN, StepRecord
 from holdfast.rules.intervention import ALLOWED, Intervention, refusal
 from holdfast.store.interventions import KeyHolder
 from holdfast.store.jobs import JobEnd
+from holdfast.store.run_overview import RunLook
+from holdfast.store.runs import ForkPoint
 
 # How often a job is looked for that is on the move between two states or tables.
 LOOKS = 5
+# What is done to runs, as refusals name it.
+PAUSED, RESUMED = "paused", "resumed"
 
 
 def answer(job_id: int, end: JobEnd) -> Any:
@@ -45,9 +60,48 @@ def check_key(holder: KeyHolder | None) -> None:
         raise DuplicateJob(holder.unique_key, holder.job_id)
 
 
-def check_run_refusal(run_id: int, action: str, end: JobEnd | None) -> NoReturn:
-    """Say why a run could not be paused or resumed: raises `JobNotFound` or `StateConflict`."""
-    if end is None:
+def check_run_refusal(run_id: int, action: str, look: RunLook | None, *, last: bool) -> None:
+    """Say why a run could not be *paused*, *resumed* and so on, unless it was on the move.
+
+    Raises `JobNotFound`, `NotARun`, `StateConflict`.
+    """
+    if look is None:
         raise JobNotFound(run_id)
-    remedy = "it has ended already" if end.state.is_final else "it is not paused"
-    raise StateConflict(run_id, action=action, state=end.state, remedy=remedy)
+    if look.is_run is False:
+        raise NotARun(run_id, look.kind)
+    remedy = _run_remedy(run_id, action, look)
+    if remedy is not None or last:
+        raise StateConflict(run_id, action=action, state=look.state, remedy=remedy)
+
+
+def _run_remedy(run_id: int, action: str, look: RunLook) -> str | None:
+    if action == RESUMED and look.state in (JobState.FAILED, JobState.CANCELLED):
+        return f"`holdfast runs retry {run_id}` takes it up from its failed step"
+    if look.state.is_final:
+        return "it has ended already"
+    return "it is not paused" if action == RESUMED and not look.paused else None
+
+
+def fork_refusal(
+    run_id: int, at: ForkPoint, look: RunLook | None, steps: Sequence[StepRecord]
+) -> HoldfastError:
+    """Return the error that says why a run could not be forked, with the steps at which it can be."""
+    if look is None:
+        return JobNotFound(run_id)
+    if look.is_run is False:
+        return NotARun(run_id, look.kind)
+    finished = dict.fromkeys(_named(step) for step in steps if step.state.is_final)
+    return StepNotFound(run_id, at.step, at.branch, tuple(finished))
+
+
+def _named(step: StepRecord) -> str:
+    return step.name if step.branch == MAIN else f"{step.name} (branch {step.branch})"
+
+
+def checked_run(run_id: int, look: RunLook | None) -> RunLook:
+    """Return *look*; raises `JobNotFound`, `NotARun`."""
+    if look is None:
+        raise JobNotFound(run_id)
+    if look.is_run is False:
+        raise NotARun(run_id, look.kind)
+    return look

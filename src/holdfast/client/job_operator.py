@@ -19,7 +19,6 @@ from holdfast.store.database import Database
 from holdfast.store.logs import LogLine
 from holdfast.store.statement import Statement
 
-LISTING_TIMEOUT = "15s"
 TALLY_TIMEOUT = "50s"
 BATCH = 500
 LOG_PAGE = 1000
@@ -42,7 +41,7 @@ class JobOperator(JobVerbs):
         filter is needed then.
         """
         async with self._database.transaction() as connection:
-            await self._database.run(overview.plan_freely(LISTING_TIMEOUT), connection)
+            await self._database.run(overview.plan_freely(overview.LISTING_TIMEOUT), connection)
             return await self._database.run(
                 overview.list_jobs(chosen, before=before, limit=limit), connection
             )

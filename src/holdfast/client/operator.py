@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.client.job_operator import LISTING_TIMEOUT, JobOperator
+from holdfast.client.job_operator import JobOperator
 from holdfast.client.queue_operator import QueueOperator
+from holdfast.client.run_operator import RunOperator
 from holdfast.client.schedule_operator import ScheduleOperator
 from holdfast.client.token_operator import TokenOperator
 from holdfast.client.worker_operator import WorkerOperator
@@ -21,6 +22,7 @@ class Operator:
     def __init__(self, database: Database, actor: str) -> None:
         self._database, self.actor = database, actor
         self.jobs = JobOperator(database, actor)
+        self.runs = RunOperator(database, actor)
         self.queues = QueueOperator(database, actor)
         self.workers = WorkerOperator(database, actor)
         self.schedules = ScheduleOperator(database, actor)
@@ -37,7 +39,7 @@ class Operator:
         """Return what operators did, newest first; *subject* is such as ``job 42`` or ``queue mail``."""
         statement = audit.list_audit(subject=subject, actor=actor, before=before, limit=limit)
         async with self._database.transaction() as connection:
-            await self._database.run(overview.plan_freely(LISTING_TIMEOUT), connection)
+            await self._database.run(overview.plan_freely(overview.LISTING_TIMEOUT), connection)
             return await self._database.run(statement, connection)
 
     async def now(self) -> datetime:

@@ -11,18 +11,32 @@ from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.options import resolved, seconds_from
-from holdfast.client.answer import LOOKS, answer, check_key, check_refusal, check_run_refusal
+from holdfast.client.answer import (
+    LOOKS,
+    PAUSED,
+    RESUMED,
+    answer,
+    check_key,
+    check_refusal,
+    check_run_refusal,
+    checked_run,
+    fork_refusal,
+)
 from holdfast.client.keywords import EnqueueOptions, chosen, several
 from holdfast.client.signals import signal_statement
-from holdfast.errors import JobNotFound, StepNotFound, WaitTimeout
+from holdfast.client.trees import grown
+from holdfast.errors import JobNotFound, WaitTimeout
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobHandle, JobRecord, NewJob
+from holdfast.model.run import EVERY_RUN, RunFilter, RunNode, RunSummary, UnreadSignal
 from holdfast.model.step import MAIN, ActivityRecord, StepRecord
 from holdfast.rules.intervention import Intervention
 from holdfast.rules.seeds import first_seed
-from holdfast.store import bulk, interventions, jobs, overview, runs, steps
+from holdfast.rules.waiting import MOST_COUNTED
+from holdfast.store import bulk, interventions, jobs, overview, run_overview, runs, signals, steps
 from holdfast.store.convoy import SyncConvoy
 from holdfast.store.foreign import run_foreign_sync
+from holdfast.store.run_overview import RunLook
 from holdfast.store.runs import ForkPoint
 from holdfast.store.statement import Statement
 from holdfast.store.sync_database import DatabaseConfig, SyncDatabase
@@ -31,6 +45,8 @@ Verdict = TypeVar("Verdict")
 
 COPY_FROM = 500
 FIRST_LOOK, LAST_LOOK = 0.005, 0.25
+# Among how many steps of a run those are looked for that a refusal names.
+MOST_NAMED = 100
 # Who acts where a program does, as the audit log names it.
 ACTOR = "application"
 
@@ -155,50 +171,96 @@ class SyncClient:
     def signal(self, run_id: int, name: str, payload: Any = None, *, key: str | None = None) -> int:
         """Send a signal to a run, before or while it waits for it; answers the signal's id.
 
-        A second one with the same *key* is the first one.  Raises `RunEnded`, `PayloadTooLarge`.
+        A second one with the same *key* is the first one.  Raises `RunEnded`, `NotARun`, `PayloadTooLarge`.
         """
         return self._database.run(signal_statement(run_id, name, payload, key))
+
+    def signals(self, run_id: int) -> list[UnreadSignal]:
+        """Return the signals that a run has not read yet, oldest first; raises `JobNotFound`, `NotARun`."""
+        self._run_look(run_id)
+        return self._database.run(signals.list_signals(run_id))
 
     def pause(self, run_id: int, *, reason: str | None = None) -> None:
         """Pause a run, and its children that follow it, at their next step.
 
-        Raises `StateConflict` where it has ended, and `JobNotFound`.
+        Raises `StateConflict` where it has ended, `NotARun` and `JobNotFound`.
         """
-        self._act_on_run(run_id, "paused", runs.pause_runs([run_id], Mandate(ACTOR, reason)))
+        self._act_on_run(run_id, PAUSED, runs.pause_runs([run_id], Mandate(ACTOR, reason)))
 
     def resume(self, run_id: int, *, reason: str | None = None) -> None:
         """Let a paused run go on, or one whose code did not fit its record.
 
-        Raises `StateConflict` where it is not paused, and `JobNotFound`.
+        Raises `StateConflict` where it is not paused, `NotARun` and `JobNotFound`.  A failed one is taken
+        up from its failed step by `retry`.
         """
-        self._act_on_run(run_id, "resumed", runs.resume_runs([run_id], Mandate(ACTOR, reason)))
+        self._act_on_run(run_id, RESUMED, runs.resume_runs([run_id], Mandate(ACTOR, reason)))
 
-    def fork(self, run_id: int, *, at: str, branch: str = MAIN, place: int | None = None) -> JobHandle:
+    def fork(
+        self,
+        run_id: int,
+        *,
+        at: str,
+        branch: str = MAIN,
+        place: int | None = None,
+        reason: str | None = None,
+    ) -> JobHandle:
         """Enqueue a run that remembers what another one had recorded up to the end of its step *at*.
 
         Of several steps of that name in *branch* it is the last one, or that at *place*.  Raises
-        `StepNotFound`, `JobNotFound`.
+        `StepNotFound`, which names the steps that have finished, `NotARun` and `JobNotFound`.
         """
+        point = ForkPoint(branch, at, place)
         source = self.job(run_id)
         seed = first_seed(run_id, source.created_at)
-        forked = self._database.run(runs.fork_run(run_id, seed, ForkPoint(branch, at, place), Mandate(ACTOR)))
+        forked = self._database.run(runs.fork_run(run_id, seed, point, Mandate(ACTOR, reason)))
         if forked is None:
-            raise StepNotFound(run_id, at, branch)
+            finished = self._database.run(steps.list_steps(run_id, None, MOST_NAMED))
+            raise fork_refusal(run_id, point, self._run_look(run_id), finished)
         return JobHandle(forked)
 
-    def history(self, run_id: int) -> list[StepRecord]:
-        """Return what a run has recorded, in the order in which it began."""
-        return self._database.run(steps.list_steps(run_id))
+    def runs(
+        self, chosen: RunFilter = EVERY_RUN, *, limit: int = 50, before: int | None = None
+    ) -> list[RunSummary]:
+        """Return up to *limit* runs with ids below *before*, newest first, and what each one waits for.
+
+        Raises `DatabaseRefused` after 15 s: a narrower filter is needed then.
+        """
+        with self._database.transaction() as connection:
+            self._database.run(overview.plan_freely(overview.LISTING_TIMEOUT), connection)
+            return self._database.run(run_overview.list_runs(chosen, before=before, limit=limit), connection)
+
+    def run(self, run_id: int, *, depth: int = 3) -> RunNode:
+        """Return a run with its steps, what it waits for, and its children down to *depth*.
+
+        Raises `JobNotFound`, and `NotARun` for a job of another sort.
+        """
+        self._run_look(run_id)
+        tree = self._database.run(run_overview.run_tree(run_id, depth))
+        if not tree:
+            raise JobNotFound(run_id)
+        ids = [one.node.run.id for one in tree]
+        standings = self._database.run(overview.job_standings(ids, MOST_COUNTED))
+        return grown(tree, standings)
+
+    def history(
+        self, run_id: int, *, after: tuple[str, int] | None = None, limit: int = 1000
+    ) -> list[StepRecord]:
+        """Return what a run has recorded, in the order in which it began, *after* a branch and place."""
+        return self._database.run(steps.list_steps(run_id, after, limit))
 
     def activities(self, run_id: int, *, after: int = 0, limit: int = 1000) -> list[ActivityRecord]:
         """Return lines of the log of a run's step calls, after line *after*."""
         return self._database.run(steps.list_activities(run_id, after, limit))
 
+    def _run_look(self, run_id: int) -> RunLook:
+        return checked_run(run_id, self._database.run(run_overview.look_at_run(run_id)))
+
     def _act_on_run(self, run_id: int, action: str, statement: Statement[list[int]]) -> None:
-        if run_id in self._database.run(statement):
-            return
-        end = self._database.run(jobs.job_end(run_id))
-        check_run_refusal(run_id, action, end)
+        for attempt in range(LOOKS):
+            if run_id in self._database.run(statement):
+                return
+            look = self._database.run(run_overview.look_at_run(run_id))
+            check_run_refusal(run_id, action, look, last=attempt == LOOKS - 1)
 
     def _act(
         self, job_id: int, action: Intervention, statement: Statement[dict[int, Verdict]]

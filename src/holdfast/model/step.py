@@ -116,15 +116,3 @@ class ActivityRecord:
     error: Any
     started_at: datetime
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Suspension:
-    """What a suspended run waits for, and since when."""
-
-    signals: list[str]
-    families: list[int]
-    wake_at: datetime | None
-    paused: bool
-    reason: str
-    since: datetime

@@ -50,6 +50,8 @@ def meant_states(action: Intervention, asked: tuple[JobState, ...]) -> tuple[Job
 def _remedy(action: Intervention, state: JobState) -> str:
     if action is Intervention.RETRY and state is JobState.COMPLETED:
         return "enqueue it anew"
+    if action is Intervention.RETRY and state in ALLOWED[action] and state.is_final:
+        return "it has made up for its steps: fork it at one of them, or enqueue it anew"
     if state.is_final:
         return "it has ended already"
     if action is Intervention.DISCARD and state in _HELD:

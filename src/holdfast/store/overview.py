@@ -15,6 +15,8 @@ from holdfast.store.statement import Row, Statement, column, first_value
 
 _SQL = blocks("overview")
 
+# How long a listing may take.
+LISTING_TIMEOUT = "15s"
 # Where job_record has JSON text among its columns.
 ARGS, META, RESULT, TIMELINE = 9, 10, 26, 27
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
+from holdfast.model.run import UnreadSignal
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, first_value
@@ -33,16 +33,6 @@ def take_signal(fence: Fence, branch: str, place: int, name: str) -> Statement[T
 
 def _taken(rows: Sequence[Row]) -> Taken | None:
     return Taken(rows[0][0]) if rows else None
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadSignal:
-    """A signal that its run has not read yet."""
-
-    id: int
-    name: str
-    key: str | None
-    sent_at: datetime
 
 
 def list_signals(run_id: int) -> Statement[list[UnreadSignal]]:

@@ -70,9 +70,12 @@ def _saved(rows: Sequence[Row]) -> dict[int, bool]:
     return {row[0]: row[1] for row in rows}
 
 
-def list_steps(run_id: int) -> Statement[list[StepRecord]]:
-    """Show the progress of a run's steps, in the order in which they began."""
-    return Statement("list_steps", _SQL["list_steps"], (run_id,), _records)
+def list_steps(
+    run_id: int, after: tuple[str, int] | None = None, limit: int = 1000
+) -> Statement[list[StepRecord]]:
+    """Show the progress of a run's steps behind a branch and place, in the order in which they began."""
+    branch, place = after or (None, None)
+    return Statement("list_steps", _SQL["list_steps"], (run_id, branch, place, limit), _records)
 
 
 def _records(rows: Sequence[Row]) -> list[StepRecord]:

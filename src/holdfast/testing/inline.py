@@ -17,6 +17,7 @@ from holdfast.client.keywords import EnqueueOptions
 from holdfast.errors import InputInvalid, JobCancelled, JobFailed, JobNotFound
 from holdfast.model.job import JobHandle, JobRecord, NewJob
 from holdfast.model.outcome import Fail, Outcome, Stop
+from holdfast.model.run import EVERY_RUN, RunFilter, RunNode, RunSummary, UnreadSignal
 from holdfast.model.step import ActivityRecord, StepRecord
 from holdfast.rules.intervention import ALLOWED, Intervention, refusal
 from holdfast.testing.inline_job import InlineJob, InlinePlaces
@@ -119,7 +120,19 @@ class InlineClient:
         """Refuse: runs need a database."""
         raise _no_runs(run_id)
 
-    async def history(self, run_id: int) -> list[StepRecord]:
+    async def signals(self, run_id: int) -> list[UnreadSignal]:
+        """Refuse: runs need a database."""
+        raise _no_runs(run_id)
+
+    async def runs(self, _chosen: RunFilter = EVERY_RUN, **_page: Any) -> list[RunSummary]:
+        """Return nothing: runs need a database."""
+        return []
+
+    async def run(self, run_id: int, *, depth: int = 3) -> RunNode:  # noqa: ARG002 - as the real client
+        """Refuse: runs need a database."""
+        raise _no_runs(run_id)
+
+    async def history(self, run_id: int, **_page: Any) -> list[StepRecord]:
         """Refuse: runs need a database."""
         raise _no_runs(run_id)
 

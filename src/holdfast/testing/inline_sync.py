@@ -13,6 +13,7 @@ from holdfast.app.handler import JobRequest
 from holdfast.app.registry import App
 from holdfast.client.keywords import EnqueueOptions
 from holdfast.model.job import JobHandle, JobRecord
+from holdfast.model.run import EVERY_RUN, RunFilter, RunNode, RunSummary, UnreadSignal
 from holdfast.model.step import ActivityRecord, StepRecord
 from holdfast.testing.inline import InlineClient
 from holdfast.testing.inline_job import InlineJob
@@ -93,9 +94,21 @@ class SyncInlineClient:
         """Refuse: runs need a database."""
         return _run(self._inline.fork(run_id, **point))
 
-    def history(self, run_id: int) -> list[StepRecord]:
+    def signals(self, run_id: int) -> list[UnreadSignal]:
         """Refuse: runs need a database."""
-        return _run(self._inline.history(run_id))
+        return _run(self._inline.signals(run_id))
+
+    def runs(self, chosen: RunFilter = EVERY_RUN, **page: Any) -> list[RunSummary]:
+        """Return nothing: runs need a database."""
+        return _run(self._inline.runs(chosen, **page))
+
+    def run(self, run_id: int, *, depth: int = 3) -> RunNode:
+        """Refuse: runs need a database."""
+        return _run(self._inline.run(run_id, depth=depth))
+
+    def history(self, run_id: int, **page: Any) -> list[StepRecord]:
+        """Refuse: runs need a database."""
+        return _run(self._inline.history(run_id, **page))
 
     def activities(self, run_id: int, **page: Any) -> list[ActivityRecord]:
         """Refuse: runs need a database."""

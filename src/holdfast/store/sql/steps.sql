@@ -59,11 +59,17 @@ select h.job_id, exists (select from holdfast.suspensions p where p.run_id = any
 from held h;
 
 -- name: list_steps
--- The progress of a run's steps, in the order in which they began.  Zero rows: nothing was recorded.
+-- The progress of a run's steps, in the order in which they began, up to $4 of those behind place $3 of branch $2 (null:
+-- from the first on).  Zero rows: nothing else was recorded, or there is no such place.
 select s.branch, s.place, s.name, s.kind, s.state, s.attempt, s.tries, s.started_at, s.finished_at, s.wake_at,
        s.child_id, s.result::text, s.error::text, s.detail::text
-from holdfast.steps s where s.run_id = $1::bigint and s.place >= 0
-order by s.started_at nulls last, s.branch, s.place;
+from holdfast.steps s
+where s.run_id = $1::bigint and s.place >= 0
+  and ($2::text is null or (coalesce(s.started_at, s.finished_at, 'infinity'), s.branch, s.place) > (
+           select coalesce(p.started_at, p.finished_at, 'infinity'), p.branch, p.place from holdfast.steps p
+           where p.run_id = $1::bigint and p.branch = $2::text and p.place = $3::integer))
+order by coalesce(s.started_at, s.finished_at, 'infinity'), s.branch, s.place
+limit $4::integer;
 
 -- name: list_activities
 -- The log of a run's step calls after line $2, at most $3, in the order in which they were written.
