@@ -176,7 +176,11 @@ async def test_log_lines_survive_a_database_that_refuses_them_for_a_while(
     await work(app)
     job = await client.enqueue(talk.job())
     await probe.wait_for("service.failed", lambda fields: fields["service"] == "journal")
-    await db.fetch("drop trigger refuse on holdfast.job_logs")
+    # To drop the trigger would lock the partitions in another order than an insert that is under way.
+    await db.fetch(
+        "create or replace function holdfast.refuse() returns trigger language plpgsql as "
+        "$$ begin return new; end $$"
+    )
     go.set()
     await client.wait(job.id, timeout=20)
     assert [row[2] for row in await db.fetch(LINES)] == ["first", "last"]
