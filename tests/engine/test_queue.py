@@ -1,0 +1,202 @@
+"""What the queue on PostgreSQL does beyond the interface: limits, cancels, drains, outages, a good end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+import holdfast
+from holdfast.engine import (
+    Complete,
+    EngineConfig,
+    EngineStore,
+    Release,
+    Renewal,
+    StepReport,
+    StepState,
+    Suspend,
+)
+from holdfast.testing import Probe, ThrowawayDatabase
+from tests.engine.conftest import KIND, OpenStore
+
+
+async def test_the_limit_of_a_queue_holds_for_engines(opened: OpenStore, db: ThrowawayDatabase) -> None:
+    """No more runs are given out than the queue may have running, over all engines."""
+    first, second = await opened(), await opened()
+    await db.fetch("insert into holdfast.queues (name, max_running) values ('default', 3)")
+    for _ in range(5):
+        await first.queue.enqueue(KIND, {})
+    held = [*await first.queue.claim(2), *await second.queue.claim(5)]
+    assert len(held) == 3
+    await first.queue.end(held[0], Complete())
+    assert len(await second.queue.claim(5)) == 1
+
+
+async def test_a_cancel_is_heard_at_the_next_renewal(opened: OpenStore, client: holdfast.Client) -> None:
+    """So is a pause, which holds the run back when it is next suspended."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    await client.pause(claim.run_id)
+    assert await store.queue.renew(claim) == Renewal(paused=True)
+    assert await client.cancel(claim.run_id) is False
+    assert (await store.queue.renew(claim)).cancelled
+
+
+async def test_a_paused_run_waits_for_its_resume(opened: OpenStore, client: holdfast.Client) -> None:
+    """A signal does not wake it; what has come meanwhile does so when it is resumed."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    await client.pause(claim.run_id)
+    await store.queue.end(claim, Suspend("a word", signals=("go",)))
+    await store.signals.send(claim.run_id, "go")
+    assert await store.queue.claim() == []
+    await client.resume(claim.run_id)
+    assert len(await store.queue.claim()) == 1
+
+
+async def test_a_drained_engine_takes_no_more(opened: OpenStore, db: ThrowawayDatabase) -> None:
+    """It hears so when it renews, and its last run may end well."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    await db.fetch("update holdfast.workers set state = 'draining' where id = $1", claim.worker_id)
+    assert await store.queue.renew(claim) == Renewal(draining=True)
+    await store.queue.enqueue(KIND, {})
+    assert await store.queue.claim() == []
+    await store.queue.end(claim, Complete())
+
+
+async def test_an_engine_that_closes_gives_its_runs_back_unspent(
+    db: ThrowawayDatabase, opened: OpenStore
+) -> None:
+    """Another one has them at once, without a failure, and the worker has left in good order."""
+    config = EngineConfig(kinds=(KIND,))
+    async with EngineStore(db.dsn, config, schema=db.schema) as leaving:
+        await leaving.queue.enqueue(KIND, {})
+        [held] = await leaving.queue.claim()
+    [claim] = await (await opened()).queue.claim()
+    assert (claim.run_id, claim.attempt, claim.failures) == (held.run_id, 2, 0)
+    assert await db.value("select state from holdfast.workers where id = $1", held.worker_id) == "offline"
+
+
+async def test_a_run_is_enqueued_on_a_connection_of_the_caller(
+    opened: OpenStore, db: ThrowawayDatabase
+) -> None:
+    """Any connection that the client takes will do; the options are those of every job."""
+    store = await opened()
+    own = await asyncpg.connect(db.dsn)
+    try:
+        async with own.transaction():
+            handle = await store.queue.enqueue(KIND, {}, connection=own, unique_key="order 7", tags=["vip"])
+            assert await store.queue.claim() == []
+    finally:
+        await own.close()
+    assert (await store.queue.enqueue(KIND, {}, unique_key="order 7")).id == handle.id
+    with pytest.raises(holdfast.DuplicateJob):
+        await store.queue.enqueue(KIND, {}, unique_key="order 7", unique_policy="reject")
+
+
+@pytest.mark.parametrize("spec", [["a list"], "text", None])
+async def test_a_spec_is_a_dictionary(opened: OpenStore, spec: Any) -> None:
+    """Anything else is refused before it is sent."""
+    store = await opened()
+    with pytest.raises(holdfast.OptionInvalid, match="spec"):
+        await store.queue.enqueue(KIND, spec)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"kinds": ()}, {"kinds": "plan"}, {"queues": []}, {"ttl": 0.1}, {"ttl": 1e9}]
+)
+def test_a_config_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    """The error names the option."""
+    with pytest.raises(holdfast.OptionInvalid, match=next(iter(wrong))):
+        EngineConfig(**({"kinds": (KIND,)} | wrong))
+
+
+async def test_an_end_waits_for_a_database_that_is_away(
+    opened: OpenStore, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcome of work that was done is not lost because a connection broke."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    database = store._database
+    run, broken = database.run, 2
+
+    async def away(*arguments: Any) -> Any:
+        nonlocal broken
+        if broken:
+            broken -= 1
+            msg = "away"
+            raise holdfast.DatabaseUnavailable(msg)
+        return await run(*arguments)
+
+    monkeypatch.setattr(database, "run", away)
+    await store.queue.end(claim, Complete(7))
+    assert broken == 0
+    assert await db.value("select result::int from holdfast.job_overview") == 7
+
+
+async def test_what_a_lost_answer_of_a_claim_leaves_behind_is_given_back(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was claimed without anybody knowing is claimed anew, and not held for as long as we live."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    database = store._database
+    run = database.run
+
+    async def lost(statement: Any, *rest: Any) -> Any:
+        answer = await run(statement, *rest)
+        if statement.name == "claim_jobs":
+            msg = "the connection broke"
+            raise holdfast.DatabaseUnavailable(msg)
+        return answer
+
+    monkeypatch.setattr(database, "run", lost)
+    with pytest.raises(holdfast.DatabaseUnavailable):
+        await store.queue.claim()
+    monkeypatch.undo()
+    [claim] = await store.queue.claim()
+    assert (claim.attempt, claim.failures) == (2, 0)
+
+
+async def test_notes_neither_fail_nor_hold_up_an_engine_without_a_database(
+    opened: OpenStore, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be written in time is dropped, and told; later notes are written again."""
+    monkeypatch.setattr("holdfast.engine.pen.PAUSES", (0.0, 0.0))
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    database = store._database
+
+    async def away(*_: Any) -> Any:
+        msg = "away"
+        raise holdfast.DatabaseUnavailable(msg)
+
+    with monkeypatch.context() as outage:
+        outage.setattr(database, "run", away)
+        for place in range(3):
+            store.progress.report(claim, StepReport(step="lost", place=place, state=StepState.RUNNING))
+        await store.progress.settle()
+    await probe.wait_for("notes.dropped", lambda fields: fields["count"] == 3)
+    store.progress.report(claim, StepReport(step="kept", place=1, state=StepState.COMPLETED))
+    await store.progress.settle()
+    assert [step.name for step in await store.progress.read(claim.run_id)] == ["kept"]
+
+
+async def test_one_note_that_cannot_be_written_costs_no_other(opened: OpenStore, probe: Probe) -> None:
+    """A name that PostgreSQL refuses is dropped alone."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    for place, name in enumerate(("first", "nul \x00", "last")):
+        store.progress.report(claim, StepReport(step=name, place=place, state=StepState.COMPLETED))
+    await store.queue.end(claim, Release())
+    assert {step.name for step in await store.progress.read(claim.run_id)} == {"first", "last"}
+    assert [fields["count"] for fields in probe.seen("notes.dropped")] == [1]
