@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from holdfast.client.log_sheet import LogSheet
 from holdfast.errors import JobNotFound
-from holdfast.rules.lines import LineCutter
+from holdfast.model.log import BEGINNING, LogMark
 from holdfast.store import jobs, log_chunks, logs
 from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
@@ -18,36 +17,35 @@ from holdfast.store.logs import LogLine
 PAGE = 1000
 PAGE_BYTES = 1024 * 1024
 TAIL_BYTES = 8 * 1024 * 1024
-LOOK_EVERY = 0.5
-
-Rest = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class LogMark:
-    """How far the logs of a job were read: its handlers' by attempt and byte, its runners' by piece."""
+class LogPage:
+    """Lines in order; *mark* is behind them, *ended* says that the job writes no more."""
 
-    attempt: int = 0
-    byte_offset: int = -1
-    piece: int = 0
+    lines: Sequence[LogLine]
+    ended: bool
+    mark: LogMark
 
 
-BEGINNING = LogMark()
+@dataclass(frozen=True, slots=True)
+class LogNews:
+    """What a job has logged since a mark, as it came; *mark* is behind it."""
+
+    lines: Sequence[LogLine]
+    chunks: Sequence[LogChunk]
+    mark: LogMark
 
 
 @dataclass(frozen=True, slots=True)
 class LogSpan:
-    """A range of a stream: *data* from *start* on, then *gap* bytes that are lost, then *end*."""
+    """A range of a stream: *data* from *start* on, or *gap* bytes that are lost; *end* is behind it."""
 
     start: int
     data: bytes
     gap: int
     end: int
     stream: LogStream
-
-
-async def _nap() -> None:
-    await asyncio.sleep(LOOK_EVERY)
 
 
 class LogReader:
@@ -70,64 +68,59 @@ class LogReader:
         if stream is None:
             return None
         page = await self._database.run(log_chunks.read_chunks(fence, name, start=start, most=most))
-        data = b"".join(_joined([chunk.piece for chunk in page], start))[:most]
-        gap = 0 if data else _gap([chunk.piece for chunk in page], start, stream.size)
+        pieces = [chunk.piece for chunk in page]
+        data = b"".join(_joined(pieces, start))[:most]
+        gap = 0 if data else _gap(pieces, start, stream.size)
         return LogSpan(start, data, gap, start + len(data) + gap, stream)
 
-    async def follow(
-        self,
-        job_id: int,
-        mark: LogMark = BEGINNING,
-        *,
-        attempt: int | None = None,
-        rest: Rest | None = _nap,
-    ) -> AsyncIterator[tuple[LogMark, LogLine | LogChunk]]:
-        """Give what a job has logged after *mark*, each with the mark behind it.
+    async def news(self, job_id: int, after: LogMark = BEGINNING, *, attempt: int | None = None) -> LogNews:
+        """Return what came after a mark, about a page of it."""
+        place = (after.attempt, after.byte_offset)
+        lines = await self._database.run(logs.follow_logs(job_id, place, attempt=attempt, limit=PAGE))
+        following = log_chunks.follow_chunks(job_id, after.piece, attempt=attempt, most=PAGE_BYTES)
+        chunks = await self._database.run(following)
+        mark = after
+        if lines:
+            mark = replace(mark, attempt=lines[-1].fence.attempt, byte_offset=lines[-1].byte_offset)
+        if chunks:
+            mark = replace(mark, piece=chunks[-1].id)
+        return LogNews(lines, chunks, mark)
 
-        It goes on until the job has ended, resting by *rest* where there is nothing new; with None it
-        does not wait for more.  Raises `JobNotFound`.
+    async def page(self, job_id: int, after: LogMark = BEGINNING, *, attempt: int | None = None) -> LogPage:
+        """Return the next lines after a mark, of one attempt or of all; raises `JobNotFound`.
+
+        A line of a runner that has no end yet is kept for a later page, until the job has ended.
         """
-        while True:
-            # Asked before the lines are read: what the last attempt logs is there before the job has ended.
-            end = await self._database.run(jobs.job_end(job_id))
-            if end is None:
-                raise JobNotFound(job_id)
-            before = mark
-            async for mark, found in self._news(job_id, before, attempt):
-                yield mark, found
-            if rest is None or (end.state.is_final and mark == before):
-                return
-            if mark == before:
-                await rest()
+        # Asked before the lines are read: what the last attempt logs is there before the job has ended.
+        end = await self._database.run(jobs.job_end(job_id))
+        if end is None:
+            raise JobNotFound(job_id)
+        news = await self.news(job_id, after, attempt=attempt)
+        sheet = LogSheet(job_id, after)
+        lines = [*news.lines, *(line for chunk in news.chunks for line in sheet.lines(chunk))]
+        mark = sheet.mark(news.mark)
+        if end.state.is_final and not lines:
+            # Nothing more comes: what has no end yet has one now.
+            lines, mark = sheet.rest(), news.mark
+        return LogPage(lines, end.state.is_final, mark)
 
-    async def _news(
-        self, job_id: int, mark: LogMark, attempt: int | None
-    ) -> AsyncIterator[tuple[LogMark, LogLine | LogChunk]]:
-        while lines := await self._database.run(
-            logs.follow_logs(job_id, (mark.attempt, mark.byte_offset), attempt=attempt, limit=PAGE)
-        ):
-            for line in lines:
-                mark = replace(mark, attempt=line.fence.attempt, byte_offset=line.byte_offset)
-                yield mark, line
-        while chunks := await self._database.run(
-            log_chunks.follow_chunks(job_id, mark.piece, attempt=attempt, most=PAGE_BYTES)
-        ):
-            for chunk in chunks:
-                mark = replace(mark, piece=chunk.id)
-                yield mark, chunk
-
-    async def last(
-        self, job_id: int, limit: int, *, attempt: int | None = None
-    ) -> tuple[LogMark, Sequence[LogLine]]:
-        """Return the last lines of a job in order, and the mark behind them."""
+    async def last(self, job_id: int, limit: int, *, attempt: int | None = None) -> LogPage:
+        """Return the last lines of a job in order; raises `JobNotFound`."""
+        end = await self._database.run(jobs.job_end(job_id))
+        if end is None:
+            raise JobNotFound(job_id)
         lines = (await self._database.run(logs.last_logs(job_id, attempt=attempt, limit=limit)))[::-1]
-        most = TAIL_BYTES
-        chunks = (await self._database.run(log_chunks.last_chunks(job_id, attempt=attempt, most=most)))[::-1]
-        mark = LogMark(*(lines[-1].fence.attempt, lines[-1].byte_offset) if lines else (0, -1))
-        sheet = LogSheet(job_id)
-        cut = [line for chunk in chunks for line in sheet.lines(chunk)] + sheet.rest()
-        both = [*lines, *cut]
-        return replace(mark, piece=chunks[-1].id if chunks else 0), both[max(0, len(both) - limit) :]
+        last = log_chunks.last_chunks(job_id, attempt=attempt, most=TAIL_BYTES)
+        sheet, mark = LogSheet(job_id, BEGINNING), BEGINNING
+        if lines:
+            mark = replace(mark, attempt=lines[-1].fence.attempt, byte_offset=lines[-1].byte_offset)
+        for chunk in (await self._database.run(last))[::-1]:
+            lines += sheet.lines(chunk)
+            mark = replace(mark, piece=chunk.id)
+        mark = sheet.mark(mark)
+        if end.state.is_final:
+            lines += sheet.rest()
+        return LogPage(lines[max(0, len(lines) - limit) :], end.state.is_final, mark)
 
 
 def _joined(pieces: Sequence[Piece], start: int) -> Iterator[bytes]:
@@ -144,46 +137,3 @@ def _gap(pieces: Sequence[Piece], start: int, size: int) -> int:
     # A page without bytes is not the end of the gap, but as far as one can see.
     end = next(known, pieces[-1].end if pieces else size)
     return max(0, min(end, size) - start)
-
-
-class LogSheet:
-    """Turns pieces of a job's streams into lines, whose level is the name of their stream."""
-
-    def __init__(self, job_id: int) -> None:
-        self._job_id = job_id
-        self._cutters: dict[tuple[int, str], LineCutter] = defaultdict(LineCutter)
-        self._last: dict[tuple[int, str], LogChunk] = {}
-
-    def lines(self, chunk: LogChunk) -> list[LogLine]:
-        """Return the lines that end in this piece; a gap is a line that says so."""
-        key = (chunk.attempt, chunk.stream)
-        self._last[key] = chunk
-        if chunk.piece.data is None:
-            told = f"… {chunk.piece.length:,} bytes are missing here …"
-            return [*self._flush(key), self._line(chunk, chunk.piece.byte_offset, told)]
-        cut = self._cutters[key].cut(chunk.piece.byte_offset, chunk.piece.content())
-        return [self._line(chunk, line.byte_offset, line.text) for line in cut]
-
-    def rest(self) -> list[LogLine]:
-        """Return the last lines of the streams, which have no end."""
-        return [line for key in list(self._cutters) for line in self._flush(key)]
-
-    def cuts(self, streams: Sequence[LogStream]) -> list[LogLine]:
-        """Return a line for each stream that was cut off or is not what its runner wrote."""
-        told = []
-        for one in streams:
-            fence = Fence(self._job_id, one.attempt)
-            if one.cut_at is not None:
-                text = "… log cut here: the job may log no more …"
-                told.append(LogLine(fence, one.cut_at, one.written_at, one.stream, text))
-            if one.intact is False:
-                text = "… this log is not what its runner wrote: their sums differ …"
-                told.append(LogLine(fence, one.size, one.closed_at or one.written_at, one.stream, text))
-        return told
-
-    def _flush(self, key: tuple[int, str]) -> list[LogLine]:
-        chunk = self._last[key]
-        return [self._line(chunk, line.byte_offset, line.text) for line in self._cutters[key].flush()]
-
-    def _line(self, chunk: LogChunk, byte_offset: int, text: str) -> LogLine:
-        return LogLine(Fence(self._job_id, chunk.attempt), byte_offset, chunk.at, chunk.stream, text)

@@ -39,6 +39,11 @@ class LineCutter:
             lines += self._line(part, len(part))
         return lines
 
+    @property
+    def unfinished(self) -> int | None:
+        """Where the line begins that has no end yet; None: there is none."""
+        return self._offset if self._kept else None
+
     def flush(self) -> list[Line]:
         """Return the line that has no end, if there is one."""
         kept, self._kept = self._kept, b""

@@ -27,7 +27,10 @@ class StreamKey:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """*length* bytes from *byte_offset* on; no *data* is a gap, *packed* data is gzip."""
+    """*length* bytes from *byte_offset* on; *packed* ones are gzip.
+
+    No *data* is a gap, and one of no length is where the stream was cut off.
+    """
 
     byte_offset: int
     length: int

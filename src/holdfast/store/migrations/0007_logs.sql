@@ -20,8 +20,8 @@ create table holdfast.log_streams (
     primary key (job_id, attempt, stream)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 1);
 
--- A piece of a stream: length bytes from byte_offset on.  data is null for a gap: bytes that the runner had to drop.
--- packed says that data is gzip, kept as it came.  Ids of one job grow in the order in which its pieces came.
+-- A piece of a stream: length bytes from byte_offset on.  data is null for a gap: bytes that the runner had to drop;
+-- one of no length marks where the stream was cut off.  packed says that data is gzip, kept as it came.  Ids of one job grow in the order in which its pieces came.
 -- Not compressed by PostgreSQL: a runner compresses what is worth it, and costs the server nothing.
 create table holdfast.log_chunks (
     id          bigint generated always as identity,
@@ -29,7 +29,7 @@ create table holdfast.log_chunks (
     attempt     integer not null,
     stream      text not null,
     byte_offset bigint not null,
-    length      bigint not null check (length > 0),
+    length      bigint not null check (length >= 0),
     packed      boolean not null default false,
     at          timestamptz not null,
     data        bytea
@@ -89,6 +89,10 @@ begin
     if length > 0 then
         insert into holdfast.log_chunks (job_id, attempt, stream, byte_offset, length, packed, at, data)
         values (job_id, attempt, stream, byte_offset, length, packed, holdfast.now(), data);
+    end if;
+    if is_last then
+        insert into holdfast.log_chunks (job_id, attempt, stream, byte_offset, length, at)
+        values (job_id, attempt, stream, byte_offset + length, 0, holdfast.now());
     end if;
     update holdfast.log_streams t
     set size = t.size + length, written_at = holdfast.now(), cut_at = case when is_last then t.size + length end,
