@@ -276,5 +276,5 @@ async def test_logs_of_all_attempts_come_in_order_and_by_tail(
     await client.wait(handle.id, timeout=10)
     expected = [f"line {number} of {attempt}" for attempt in (1, 2) for number in range(3)]
     assert [line.line async for line in operator.jobs.logs(handle.id)] == expected
-    assert [line.line for line in await operator.jobs.last_logs(handle.id, limit=4)] == expected[2:]
+    assert [line.line for line in (await operator.jobs.last_logs(handle.id, limit=4)).lines] == expected[2:]
     assert [line.line async for line in operator.jobs.logs(handle.id, attempt=2)] == expected[3:]

@@ -18,6 +18,7 @@ from holdfast.cli.story import print_story
 from holdfast.client.asynchronous import Client
 from holdfast.client.operator import Operator
 from holdfast.model.job import JobSummary
+from holdfast.model.log import BEGINNING
 from holdfast.model.selection import JobFilter
 from holdfast.store.logs import LogLine
 
@@ -120,15 +121,15 @@ def logs(
     """Print what a job has logged."""
 
     async def work(operator: Operator) -> None:
-        place = (0, -1)
+        mark = BEGINNING
         if tail is not None:
             last = await operator.jobs.last_logs(job_id, attempt=attempt, limit=tail)
-            for line in last:
+            for line in last.lines:
                 _print_line(line, as_json)
             if not follow:
                 return
-            place = (last[-1].fence.attempt, last[-1].byte_offset) if last else place
-        async for line in operator.jobs.logs(job_id, attempt=attempt, after=place, follow=follow):
+            mark = last.mark
+        async for line in operator.jobs.logs(job_id, attempt=attempt, after=mark, follow=follow):
             _print_line(line, as_json)
 
     operate(context, work)

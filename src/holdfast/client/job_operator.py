@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.client.answer import LOOKS, check_key, check_refusal
-from holdfast.client.job_verbs import EVERY_JOB, FIRST_LINE, JobVerbs, LogPage, Stroke, Swept
+from holdfast.client.job_verbs import EVERY_JOB, JobVerbs, Stroke, Swept
+from holdfast.client.log_reader import LogPage, LogReader
 from holdfast.errors import JobNotFound
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobRecord, JobSummary
+from holdfast.model.log import BEGINNING, LogMark
 from holdfast.model.selection import JobFilter
 from holdfast.rules.intervention import Intervention, meant_states
 from holdfast.rules.waiting import MOST_COUNTED, why_waiting
-from holdfast.store import interventions, jobs, logs, overview
+from holdfast.store import interventions, jobs, overview
 from holdfast.store.database import Database
-from holdfast.store.logs import LogLine
 from holdfast.store.statement import Statement
 
 TALLY_TIMEOUT = "50s"
 BATCH = 500
-LOG_PAGE = 1000
 
 Found = TypeVar("Found", bound=Container[int])
 
@@ -66,23 +66,17 @@ class JobOperator(JobVerbs):
         return why_waiting(standings[job_id]) if job_id in standings else None
 
     async def log_page(
-        self, job_id: int, *, attempt: int | None = None, after: tuple[int, int] = FIRST_LINE
+        self, job_id: int, *, attempt: int | None = None, after: LogMark = BEGINNING
     ) -> LogPage:
-        """Return the next lines after a place (attempt and byte), of one attempt or of all.
+        """Return the next lines after a mark, of one attempt or of all; raises `JobNotFound`.
 
-        Raises `JobNotFound`.
+        A line of a runner that has no end yet is kept for a later page, until the job has ended.
         """
-        # Asked before the lines are read: what the last attempt logs is there before the job has ended.
-        end = await self._database.run(jobs.job_end(job_id))
-        if end is None:
-            raise JobNotFound(job_id)
-        statement = logs.follow_logs(job_id, after, attempt=attempt, limit=LOG_PAGE)
-        lines = await self._database.run(statement)
-        return LogPage(lines, end.state.is_final)
+        return await LogReader(self._database).page(job_id, after, attempt=attempt)
 
-    async def last_logs(self, job_id: int, *, attempt: int | None = None, limit: int) -> Sequence[LogLine]:
-        """Return the last lines of a job in order, of one attempt or of all."""
-        return (await self._database.run(logs.last_logs(job_id, attempt=attempt, limit=limit)))[::-1]
+    async def last_logs(self, job_id: int, *, attempt: int | None = None, limit: int) -> LogPage:
+        """Return the last lines of a job in order, of one attempt or of all; raises `JobNotFound`."""
+        return await LogReader(self._database).last(job_id, limit, attempt=attempt)
 
     async def cancel(self, job_id: int, reason: str | None = None) -> bool:
         """Cancel a job: True if it has ended, False if its worker was asked to stop it.

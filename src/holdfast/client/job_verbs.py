@@ -7,14 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
+from holdfast.client.log_reader import LogPage
 from holdfast.model.job import JobSummary
+from holdfast.model.log import BEGINNING, LogMark
 from holdfast.model.selection import JobFilter
 from holdfast.rules.intervention import Intervention
 from holdfast.store.logs import LogLine
 
 EVERY_JOB = JobFilter()
 LOOK_EVERY = 0.5
-FIRST_LINE = (0, -1)
 
 # Called after each batch with how many jobs were looked at and changed so far.
 Progress = Callable[["Swept"], None]
@@ -44,14 +45,6 @@ class Stroke:
     before: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LogPage:
-    """Lines of a log in order; *ended* says that the job writes no more."""
-
-    lines: Sequence[LogLine]
-    ended: bool
-
-
 class JobVerbs(ABC):
     """Follows logs and sweeps over many jobs, by pages and strokes."""
 
@@ -67,11 +60,11 @@ class JobVerbs(ABC):
 
     @abstractmethod
     async def log_page(
-        self, job_id: int, *, attempt: int | None = None, after: tuple[int, int] = FIRST_LINE
+        self, job_id: int, *, attempt: int | None = None, after: LogMark = BEGINNING
     ) -> LogPage:
-        """Return the next lines after a place (attempt and byte), of one attempt or of all.
+        """Return the next lines after a mark, of one attempt or of all; raises `JobNotFound`.
 
-        Raises `JobNotFound`.
+        A line of a runner that has no end yet is kept for a later page, until the job has ended.
         """
 
     @abstractmethod
@@ -85,10 +78,10 @@ class JobVerbs(ABC):
         job_id: int,
         *,
         attempt: int | None = None,
-        after: tuple[int, int] = FIRST_LINE,
+        after: LogMark = BEGINNING,
         follow: bool = False,
     ) -> AsyncIterator[LogLine]:
-        """Give what a job has logged after a place (attempt and byte), of one attempt or of all.
+        """Give what a job has logged after a mark, of one attempt or of all.
 
         With *follow* it goes on until the job has ended.  Raises `JobNotFound`.
         """
@@ -96,12 +89,11 @@ class JobVerbs(ABC):
             page = await self.log_page(job_id, attempt=attempt, after=after)
             for line in page.lines:
                 yield line
-            if page.lines:
-                after = (page.lines[-1].fence.attempt, page.lines[-1].byte_offset)
-            elif page.ended or not follow:
-                return
-            else:
+            if not page.lines and page.mark == after:
+                if page.ended or not follow:
+                    return
                 await asyncio.sleep(LOOK_EVERY)
+            after = page.mark
 
     async def cancel_many(
         self, chosen: JobFilter, reason: str | None = None, *, progress: Progress | None = None
