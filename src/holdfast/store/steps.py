@@ -19,10 +19,11 @@ _SQL = blocks("steps")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Everything that a run remembers, as of *now*; *cancelled* says that its cancel was requested."""
+    """Everything that a run remembers, as of *now*; *cancelled* and *paused* say what was requested."""
 
     now: datetime
     cancelled: bool
+    paused: bool
     steps: list[RecordedStep]
 
 
@@ -34,8 +35,8 @@ def load_steps(run_id: int) -> Statement[Memory | None]:
 def _memory(rows: Sequence[Row]) -> Memory | None:
     if not rows:
         return None
-    now, cancelled = rows[0][0], rows[0][1]
-    return Memory(now, cancelled, [_recorded(row[2:]) for row in rows if row[2] is not None])
+    now, cancelled, paused = rows[0][:3]
+    return Memory(now, cancelled, paused, [_recorded(row[3:]) for row in rows if row[3] is not None])
 
 
 def _recorded(row: Row) -> RecordedStep:

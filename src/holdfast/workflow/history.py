@@ -34,12 +34,12 @@ class History:
 
     def __init__(self, seed: str) -> None:
         self.seed = seed
-        self.cancelled = False
+        self.cancelled = self.paused = False
         self._branches: dict[str, dict[int, Entry]] = {}
 
     def fill(self, memory: Memory) -> None:
         """Take over what was loaded."""
-        self.cancelled = memory.cancelled
+        self.cancelled, self.paused = memory.cancelled, memory.paused
         loaded = time.monotonic()
         for step in memory.steps:
             if step.kind is StepKind.SEED:

@@ -83,7 +83,7 @@ class Replay:
         self.branches: list[Branch] = []
         self.makeups: list[StepCall] = []
         self.outbox: list[NewJob] = []
-        self.paused = False
+        self.paused = history.paused
         self.closing = False
         self._pending: list[StepNote] = []
         self._verdict: Ended | None = None

@@ -1,9 +1,10 @@
 -- What runs remember of their steps, and the log of every call.
 
 -- name: load_steps
--- Everything that a run remembers, in order of branch and place, each row behind the database's now and whether
--- a cancel was requested; one row without a step where nothing was recorded.  Zero rows: the run has ended.
-select holdfast.now(), l.cancel_requested_at is not null, s.branch, s.place, s.name, s.kind, s.state, s.tries,
+-- Everything that a run remembers, in order of branch and place, each row behind the database's now, whether a cancel
+-- and whether a pause was requested; one row without a step where nothing was recorded.  Zero rows: the run has ended.
+select holdfast.now(), l.cancel_requested_at is not null,
+       exists (select from holdfast.suspensions p where p.run_id = $1::bigint and p.paused), s.branch, s.place, s.name, s.kind, s.state, s.tries,
        s.wake_at, s.child_id, s.result::text, s.error::text, s.detail::text
 from holdfast.live_jobs l left join holdfast.steps s on s.run_id = l.job_id
 where l.job_id = $1::bigint
@@ -13,7 +14,7 @@ order by s.branch, s.place;
 -- Writes places of held runs, and a line of the log for each call of a step ($15 is its parameters, null for none), one
 -- array per column.  $9 is how many seconds ago the place began, null where it has not, $10 in how many it wakes.
 -- What has ended stays as it is, and nothing gives way to an older attempt or an earlier try; of several notes about
--- one place the furthest is written.
+-- one place the furthest is written.  What is not written is not logged: asked again, it logs nothing twice.
 -- Locks live_jobs rows in id order, so that nobody takes a run meanwhile.  Answers each run whose lease still held, and
 -- whether somebody wants it paused; of a run that is missing from the answer nothing was written.
 with noted as (
@@ -47,12 +48,13 @@ with noted as (
     where s.state in ('running', 'retrying')
       and (excluded.state in ('completed', 'failed')
            or (excluded.attempt, excluded.tries, excluded.state = 'retrying') > (s.attempt, s.tries, s.state = 'retrying'))
+    returning s.run_id, s.branch, s.place
 ), logged as (
     insert into holdfast.activities (run_id, attempt, branch, place, step, try, parameters, result, error, started_at,
                                      seconds)
     select n.run_id, n.attempt, n.branch, n.place, n.name, n.tries, n.parameters, n.shown, n.error,
            holdfast.now() - make_interval(secs => n.seconds), n.seconds
-    from noted n join held h on h.job_id = n.run_id and h.attempt = n.attempt
+    from noted n join written w on w.run_id = n.run_id and w.branch = n.branch and w.place = n.place
     where n.parameters is not null
 )
 select h.job_id, exists (select from holdfast.suspensions p where p.run_id = any (array[h.job_id]) and p.paused)
