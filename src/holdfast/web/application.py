@@ -12,7 +12,19 @@ from litestar.openapi.spec import Components, SecurityScheme
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError
-from holdfast.web.api import health, jobs
+from holdfast.web.api import (
+    audit,
+    health,
+    job_acts,
+    job_logs,
+    jobs,
+    queues,
+    run_acts,
+    runs,
+    schedules,
+    tokens,
+    workers,
+)
 from holdfast.web.backing import Backing
 from holdfast.web.gate import Gate
 from holdfast.web.given import providers
@@ -20,7 +32,18 @@ from holdfast.web.problems import answer_error, answer_fault, answer_http_error
 from holdfast.web.requests import JsonRequest
 
 API = "/api/v1"
-ROUTERS = (jobs.router,)
+ROUTERS = (
+    jobs.router,
+    job_acts.router,
+    job_logs.router,
+    queues.router,
+    workers.router,
+    schedules.router,
+    runs.router,
+    run_acts.router,
+    tokens.router,
+    audit.router,
+)
 
 
 def application(backing: Backing, gate: Gate) -> Litestar:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import msgspec
 from litestar.handlers import HTTPRouteHandler, delete, get, post
 from litestar.params import PathParameter, QueryParameter
 
@@ -37,3 +38,17 @@ def act(path: str, right: Right, *, raises: Raises = (), status: int = 200, **op
 def remove(path: str, right: Right, *, raises: Raises = (), status: int = 200, **options: Any) -> Route:
     """Declare a route that ends something."""
     return delete(path, right=right, status_code=status, responses=documented(EVERYWHERE + raises), **options)
+
+
+Why = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)] | None
+
+
+class Because(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why something is done; kept in the audit log."""
+
+    reason: Why = None
+
+
+def reason_of(given: Because | None) -> str | None:
+    """Return the reason that a request gives."""
+    return None if given is None else given.reason

@@ -1,0 +1,49 @@
+"""What operators did, and the time by which all is judged."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from litestar import Router
+from litestar.params import FromQuery
+
+from holdfast import errors
+from holdfast.model.audit import AuditRecord
+from holdfast.web.api.routes import Before, Limit, look
+from holdfast.web.given import GivenOperator
+
+
+class AuditPage(msgspec.Struct, frozen=True):
+    """Acts, newest first; *next* is *before* of the next page, null on the last one."""
+
+    acts: list[AuditRecord]
+    next: int | None
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """The database's time."""
+
+    now: datetime
+
+
+@look("/audit", raises=(errors.DatabaseRefused,))
+async def list_acts(
+    operator: GivenOperator,
+    subject: FromQuery[str | None] = None,
+    actor: FromQuery[str | None] = None,
+    limit: Limit = 50,
+    before: Before = None,
+) -> AuditPage:
+    """List what operators did; *subject* is such as `job 42` or `queue mail`."""
+    found = list(await operator.audit(subject=subject, actor=actor, before=before, limit=limit))
+    return AuditPage(found, found[-1].id if len(found) == limit else None)
+
+
+@look("/clock")
+async def read_clock(operator: GivenOperator) -> Clock:
+    """Tell the database's time, by which leases and due times are judged."""
+    return Clock(await operator.now())
+
+
+router = Router("/", route_handlers=[list_acts, read_clock], tags=["audit"])

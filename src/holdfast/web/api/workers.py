@@ -1,0 +1,37 @@
+"""Workers over HTTP."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import Router
+from litestar.params import FromQuery, JSONBody
+
+from holdfast import errors
+from holdfast.model.token import Right
+from holdfast.model.worker import WorkerRecord
+from holdfast.web.api.routes import Because, Id, act, look, reason_of
+from holdfast.web.given import GivenOperator
+
+
+class Draining(msgspec.Struct, frozen=True):
+    """The worker takes nothing more."""
+
+    id: int
+
+
+@look("/")
+async def list_workers(operator: GivenOperator, ended: FromQuery[bool] = False) -> list[WorkerRecord]:
+    """List workers, newest first: what they run and when their lease was renewed."""
+    return list(await operator.workers.find(ended=ended))
+
+
+@act("/{worker_id:int}/drain", Right.OPERATE, raises=(errors.WorkerNotFound, errors.WorkerEnded))
+async def drain_worker(
+    worker_id: Id, operator: GivenOperator, data: JSONBody[Because | None] = None
+) -> Draining:
+    """Ask a worker to take nothing more, to finish what it runs and to leave."""
+    await operator.workers.drain(worker_id, reason_of(data))
+    return Draining(worker_id)
+
+
+router = Router("/workers", route_handlers=[list_workers, drain_worker], tags=["workers"])

@@ -1,0 +1,166 @@
+"""Who may do what: every route against every role, and what is done against those who guess."""
+
+import asyncio
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from litestar import Litestar
+from litestar.handlers import HTTPRouteHandler
+
+from holdfast.client.operator import Operator
+from holdfast.client.token_operator import token_hash
+from holdfast.errors import SettingInvalid
+from holdfast.model.token import Right, Role
+from holdfast.rules.access import allows
+from holdfast.store.tokens import Grant, create_token
+from holdfast.testing import ThrowawayDatabase
+from tests.web.conftest import Serve, Service
+from tests.web.rights import OPEN, RIGHTS
+
+GIVEN = [Role.ADMIN, Role.OPERATOR, Role.PRODUCER, Role.VIEWER, Role.REGISTRAR]
+
+
+def routes(application: Litestar) -> Iterator[tuple[str, str, Right | None]]:
+    """Every method and path of the service, with the right that it asks for."""
+    for route in application.routes:
+        for handler in getattr(route, "route_handlers", ()):
+            assert isinstance(handler, HTTPRouteHandler)
+            for method in sorted(handler.http_methods - {"OPTIONS", "HEAD"}):
+                yield method, route.path_format, handler.opt.get("right")
+
+
+def filled(path: str) -> str:
+    """A path with something in the place of each parameter, such as no row has."""
+    for name, value in (("{name}", "nothing"), ("{attempt}", "1")):
+        path = path.replace(name, value)
+    while "{" in path:
+        before, _, rest = path.partition("{")
+        path = f"{before}999999{rest.partition('}')[2]}"
+    return path
+
+
+def test_every_route_is_in_the_table_with_its_right(
+    table_of_routes: dict[tuple[str, str], Right | None],
+) -> None:
+    """A new route is entered in tests/web/rights.py by hand: nobody opens one by an oversight."""
+    assert table_of_routes == {**RIGHTS, **dict.fromkeys(OPEN)}
+
+
+@pytest.fixture
+async def table_of_routes(service: Service) -> dict[tuple[str, str], Right | None]:
+    """What the service says itself."""
+    return {(method, path): right for method, path, right in routes(service.server.application)}
+
+
+async def asked(caller: httpx.AsyncClient, method: str, path: str) -> tuple[int, str]:
+    """The status and the media type of an answer, of which no more is read: a stream has no end."""
+    async with caller.stream(method, filled(path)) as response:
+        return response.status_code, response.headers.get("content-type", "")
+
+
+async def test_every_role_is_let_in_where_it_has_the_right(serve: Serve, db: ThrowawayDatabase) -> None:
+    """Every route × every role: 403 without the right, with it whatever the route itself answers."""
+    service = await serve(rate=10_000)
+    wrong = []
+    for role in Role:
+        caller = await _caller(service, db, role)
+        for (method, path), right in RIGHTS.items():
+            status, kind = await asked(caller, method, path)
+            refused = status == 403
+            if refused == allows(role, right) or status in (401, 429) or status >= 500:
+                wrong.append(f"{role} {method} {path}: {status}")
+            if refused and kind != "application/problem+json":
+                wrong.append(f"{role} {method} {path}: {kind}")
+    assert not wrong, "; ".join(wrong)
+
+
+async def _caller(service: Service, db: ThrowawayDatabase, role: Role) -> httpx.AsyncClient:
+    if role in GIVEN:
+        return await service.caller(role)
+    text = f"the {role.value}'s"
+    assignment = {"job_id": 1, "attempt": 1} if role is Role.ASSIGNMENT else {}
+    grant = Grant(
+        name=role.value, sha256=token_hash(text), role=role, created_by="test", worker_id=1, **assignment
+    )
+    assert await db.database.run(create_token(grant)) is not None
+    return await service.caller(text=text)
+
+
+async def test_nobody_comes_in_without_a_token(service: Service) -> None:
+    """Once a token was made, every route but the open ones answers 401 to who shows none, or a wrong one."""
+    await service.token(Role.VIEWER)
+    for caller in (await service.caller(), await service.caller(text="holdfast_wrong")):
+        for method, path in list(RIGHTS)[:10]:
+            response = await caller.request(method, filled(path))
+            assert response.status_code == 401, (method, path)
+            assert response.headers["www-authenticate"].startswith("Bearer")
+    for method, path in OPEN:
+        assert (await (await service.caller()).request(method, path)).status_code == 200
+
+
+async def test_a_revoked_token_is_refused_at_once(service: Service, db: ThrowawayDatabase) -> None:
+    """The service remembers good tokens for a while, and hears of a revocation all the same."""
+    text, record = await service.token(Role.VIEWER)
+    caller = await service.caller(text=text)
+    assert (await caller.get("/api/v1/jobs")).status_code == 200
+    await Operator(db.database, "test").tokens.revoke(record.id)
+    # Well before the service would look again by itself.
+    async with asyncio.timeout(3):
+        while (await caller.get("/api/v1/jobs")).status_code != 401:
+            await asyncio.sleep(0.01)
+
+
+async def test_all_tokens_revoked_is_not_the_same_as_none(service: Service, db: ThrowawayDatabase) -> None:
+    """The service does not fall open when the last token ends."""
+    _, record = await service.token(Role.ADMIN)
+    await Operator(db.database, "test").tokens.revoke(record.id)
+    assert (await (await service.caller()).get("/api/v1/jobs")).status_code == 401
+
+
+async def test_guessing_is_stopped(serve: Serve) -> None:
+    """After a burst of wrong tokens an address is told to wait; who is known to be good is not hurt."""
+    service = await serve(failures_burst=5.0, failures_rate=0.01)
+    good = await service.caller(Role.VIEWER)
+    assert (await good.get("/api/v1/jobs")).status_code == 200
+    guesser = await service.caller()
+    answers = []
+    for guess in range(8):
+        headers = {"Authorization": f"Bearer holdfast_{guess}"}
+        answers.append(await guesser.get("/api/v1/jobs", headers=headers))
+    assert [answer.status_code for answer in answers] == [401] * 5 + [429] * 3
+    assert int(answers[-1].headers["retry-after"]) > 0
+    assert (await good.get("/api/v1/jobs")).status_code == 200
+
+
+async def test_who_asks_too_often_is_told_to_wait(serve: Serve) -> None:
+    """Each token has its own pace."""
+    service = await serve(rate=1.0)
+    one, other = await service.caller(Role.VIEWER), await service.caller(Role.PRODUCER)
+    statuses = [(await one.get("/api/v1/jobs")).status_code for _ in range(5)]
+    assert statuses[:2] == [200, 200]
+    assert statuses[-1] == 429
+    assert (await other.get("/api/v1/jobs")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+async def test_a_page_elsewhere_cannot_use_an_open_service(service: Service, headers: dict[str, str]) -> None:
+    """Without tokens the service answers this machine alone, and not what a browser asks for others."""
+    caller = await service.caller()
+    assert (await caller.get("/api/v1/jobs")).status_code == 200
+    refused = await caller.get("/api/v1/jobs", headers=headers)
+    assert refused.status_code == 403
+    assert refused.json()["type"] == "urn:holdfast:problem:origin-refused"
+
+
+async def test_the_service_does_not_listen_to_others_without_tokens(serve: Serve) -> None:
+    """Beyond loopback it starts only once there is a token."""
+    with pytest.raises(SettingInvalid, match="there is no token yet"):
+        await serve(host="0.0.0.0")  # noqa: S104 - this is what has to be refused
