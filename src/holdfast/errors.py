@@ -21,6 +21,7 @@ HoldfastError
 ├── StateConflict                the job's state does not allow the action
 ├── LeaseLost                    another attempt owns the job now; nothing was changed
 │   └── AssignmentStale          what a runner says of an assignment that is not its own any more
+├── AssignmentForeign            a token that is good for one assignment was shown for another one
 ├── RunnerSuperseded             another registration has the runner's name
 ├── RunnerHolding                a runner cannot leave while it holds assignments
 ├── ProtocolUnsupported          a runner speaks no version of the protocol that the server does
@@ -263,6 +264,14 @@ class AssignmentStale(LeaseLost):
     ) -> None:
         super().__init__(job_id, attempt)
         self.state, self.now, self.runner, self.outcome = state, now, runner, outcome
+
+
+class AssignmentForeign(HoldfastError):
+    """A token that is good for one assignment was shown for another one."""
+
+    def __init__(self, job_id: int, attempt: int) -> None:
+        super().__init__(f"this token is good for attempt {attempt} of job {job_id} alone: show the runner's own")
+        self.job_id, self.attempt = job_id, attempt
 
 
 class RunnerSuperseded(HoldfastError):

@@ -155,9 +155,7 @@ OpenDesk = Callable[[], Any]
 
 
 @pytest.fixture
-async def open_desk(
-    db: ThrowawayDatabase, probe: Probe, intervals: Intervals
-) -> AsyncIterator[OpenDesk]:
+async def open_desk(db: ThrowawayDatabase, probe: Probe, intervals: Intervals) -> AsyncIterator[OpenDesk]:
     """Starts server processes inside the test's loop."""
     async with AsyncExitStack() as stack:
 
@@ -176,8 +174,6 @@ async def open_desk(
 
 
 @pytest.fixture
-async def yard(
-    db: ThrowawayDatabase, client: holdfast.Client, open_desk: OpenDesk, probe: Probe
-) -> Yard:
+async def yard(db: ThrowawayDatabase, client: holdfast.Client, open_desk: OpenDesk, probe: Probe) -> Yard:
     """A server process that runners can come to."""
     return Yard(db, client, await open_desk(), probe)

@@ -16,7 +16,7 @@ RIGHTS: Mapping[Role, frozenset[Right]] = {
     Role.OPERATOR: _OPERATOR,
     Role.ADMIN: _OPERATOR | {Right.ADMINISTER, Right.REGISTER},
     Role.REGISTRAR: frozenset({Right.REGISTER}),
-    Role.RUNNER: frozenset({Right.RUN, Right.REPORT}),
+    Role.RUNNER: frozenset({Right.REGISTER, Right.RUN, Right.REPORT}),
     Role.ASSIGNMENT: frozenset({Right.REPORT}),
 }
 

@@ -103,8 +103,8 @@ class Conversation:
 
     async def say(self, caller: RunnerCaller, fence: Fence, word: Word, *, running: bool) -> Stand:
         """Take in what a runner says of an assignment; raises `AssignmentStale`, `JobNotFound`."""
-        runner = await self._hearing.hear(caller)
-        standing = await self._lives.join(_life(runner, fence, word, running=running))
+        term = await self._term(caller.only_for(fence))
+        standing = await self._lives.join(_life(caller.worker_id, term, fence, word, running=running))
         if standing is None:
             raise await stale(self._database, fence)
         if standing.cancel_requested_at is not None and not standing.cancel_delivered:
@@ -114,9 +114,13 @@ class Conversation:
 
     async def finish(self, caller: RunnerCaller, fence: Fence, report: Finish) -> Finished:
         """End an assignment; raises `AssignmentStale`, `LogsIncomplete`, `JobNotFound`."""
-        runner = await self._hearing.hear(caller)
-        accepted = await self._end(runner.id, fence, report)
+        await self._term(caller.only_for(fence))
+        accepted = await self._end(caller.worker_id, fence, report)
         return Finished(accepted.outcome, accepted.repeated)
+
+    async def _term(self, caller: RunnerCaller) -> int:
+        """Return the term in which a runner speaks; a token of one assignment is of none."""
+        return 0 if caller.only is not None else (await self._hearing.hear(caller)).term
 
     async def _end(self, worker_id: int, fence: Fence, report: Report) -> Accepted:
         await self._close_logs(worker_id, fence, report)
@@ -153,7 +157,9 @@ class Conversation:
     async def _take_lives(self, runner: Runner, asked: Sync) -> list[Refusal]:
         lives = [
             _life(
-                runner, Fence(one.job, one.attempt), one, running=one.state == "running", number=asked.number
+                *(runner.id, runner.term, Fence(one.job, one.attempt), one),
+                running=one.state == "running",
+                number=asked.number,
             )
             for one in asked.held
             if one.state != "ended"
@@ -241,13 +247,19 @@ class Conversation:
 
 
 def _life(
-    runner: Runner, fence: Fence, word: Word | HeldByRunner, *, running: bool, number: int | None = None
+    worker_id: int,
+    term: int,
+    fence: Fence,
+    word: Word | HeldByRunner,
+    *,
+    running: bool,
+    number: int | None = None,
 ) -> Life:
     said = word.number if isinstance(word, Word) else number
     return Life(
         fence=fence,
-        worker_id=runner.id,
-        term=runner.term,
+        worker_id=worker_id,
+        term=term,
         number=UNCOUNTED if said is None else said,
         running=running,
         progress=word.progress,

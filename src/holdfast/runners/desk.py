@@ -33,9 +33,13 @@ class Desk:
 
     async def stop(self) -> None:
         """Answer whoever waits, and hear nobody any more."""
-        self.dispatcher.notified("reconnected", "")
+        self.release()
         await self.dispatcher.stop()
         await self.hearing.stop()
+
+    def release(self) -> None:
+        """Answer whoever waits at once, and let nobody wait any more: the process is about to go."""
+        self.dispatcher.release()
 
     def notified(self, topic: str, rest: str) -> None:
         """React to a notification; see `store.listen`."""

@@ -6,7 +6,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from holdfast.client.token_operator import token_hash, token_text
 from holdfast.errors import HoldfastError
@@ -62,7 +61,7 @@ class Dispatcher(Service):
         super().__init__(events)
         self._database = database
         self._requests: dict[int, _Request] = {}
-        self._tickets = count()
+        self._closing = False
 
     async def offers(self, runner: Runner, want: int, wait: float) -> list[Offer]:
         """Return up to *want* new offers, after up to *wait* seconds; an empty list: there was nothing.
@@ -71,22 +70,19 @@ class Dispatcher(Service):
         """
         self.ring(runner.id)
         loop = asyncio.get_running_loop()
-        ticket, request = (
-            next(self._tickets),
-            _Request(runner, want, loop.time() + wait, loop.create_future()),
-        )
-        self._requests[ticket] = request
+        deadline = loop.time() + (0.0 if self._closing else wait)
+        request = self._requests[runner.id] = _Request(runner, want, deadline, loop.create_future())
         self.wake()
         try:
             return await request.answer
         finally:
-            del self._requests[ticket]
+            if self._requests.get(runner.id) is request:
+                del self._requests[runner.id]
 
     def ring(self, worker_id: int) -> None:
         """Answer the requests of a runner at once: there is news for it."""
-        for request in self._requests.values():
-            if request.runner.id == worker_id:
-                _settle(request, [])
+        if (request := self._requests.get(worker_id)) is not None:
+            _settle(request, [])
 
     def notified(self, topic: str, rest: str) -> None:
         """React to a notification; see `store.listen`."""
@@ -98,8 +94,16 @@ class Dispatcher(Service):
                     self.ring(int(rest))
             case "reconnected":
                 # Anything may have been missed.
-                for request in self._requests.values():
-                    _settle(request, [])
+                self._ring_all()
+
+    def release(self) -> None:
+        """Answer everybody at once, from now on."""
+        self._closing = True
+        self._ring_all()
+
+    def _ring_all(self) -> None:
+        for request in self._requests.values():
+            _settle(request, [])
 
     async def turn(self) -> float:
         """Fill what can be filled; answer those whose time is over."""

@@ -6,14 +6,16 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
+from typing import Self
 
-from holdfast.errors import RunnerSuperseded
+from holdfast.errors import AssignmentForeign, RunnerSuperseded
 from holdfast.model.runner import Runner
 from holdfast.rules.liveness import Intervals
 from holdfast.runners.flight import Flight
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store import runners
+from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
 
 # A runner that spoke so recently is not written down again, in seconds.
@@ -24,10 +26,17 @@ RENEW_EVERY = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RunnerCaller:
-    """A runner as its token names it."""
+    """A runner as its token names it; *only* is the one assignment that the token is good for."""
 
     worker_id: int
     token_id: int
+    only: Fence | None = None
+
+    def only_for(self, fence: Fence) -> Self:
+        """Return the caller where it may speak of *fence*; raises `AssignmentForeign`."""
+        if self.only not in (None, fence):
+            raise AssignmentForeign(*(self.only or fence))
+        return self
 
 
 class Hearing(Service):

@@ -34,7 +34,9 @@ class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     version: Annotated[str, msgspec.Meta(max_length=100)] = ""
     protocols: list[int]
     labels: Names = []
-    kinds: Annotated[list[Name], msgspec.Meta(max_length=1000)] = msgspec.field(default_factory=lambda: ["command"])
+    kinds: Annotated[list[Name], msgspec.Meta(max_length=1000)] = msgspec.field(
+        default_factory=lambda: ["command"]
+    )
     queues: Names = msgspec.field(default_factory=lambda: ["default"])
     slots: Slots = 1
     capacity: dict[Name, Annotated[int, msgspec.Meta(ge=0, le=MOST_HELD)]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from holdfast.client.token_operator import token_hash, token_text
-from holdfast.errors import ProtocolUnsupported, RunnerHolding
+from holdfast.errors import AccessDenied, ProtocolUnsupported, RunnerHolding
 from holdfast.model.audit import Mandate
 from holdfast.model.runner import Registration
 from holdfast.model.token import Role
@@ -28,11 +28,14 @@ class Registrar:
         self._database, self._intervals, self._hearing = database, intervals, hearing
         self._events = events
 
-    async def register(self, asked: Register, actor: str) -> Registered:
+    async def register(self, asked: Register, actor: str, own: int | None = None) -> Registered:
         """Register a runner, or begin a new term of the one with this name; its older token ends.
 
-        Raises `ProtocolUnsupported`.
+        *own* is the runner that asks by its own token, which may use no other name.  Raises
+        `ProtocolUnsupported`, `AccessDenied`.
         """
+        if own is not None:
+            await self._check_own(asked.name, own)
         spoken = [version for version in asked.protocols if version in PROTOCOLS]
         if not spoken:
             raise ProtocolUnsupported(asked.protocols, PROTOCOLS)
@@ -56,6 +59,11 @@ class Registrar:
             raise RunnerHolding(caller.worker_id)
         self._hearing.forget()
         self._events.emit("runner.left", worker_id=runner.id, runner=runner.name)
+
+    async def _check_own(self, name: str, own: int) -> None:
+        facts = await self._database.run(runners.runner_facts(name))
+        if facts is None or facts.id != own:
+            raise AccessDenied(Role.RUNNER, f"register {name!r}")
 
     async def _store(self, new: NewRunner, text: str, actor: str) -> Registration:
         async with self._database.transaction() as connection:

@@ -27,13 +27,14 @@ class JobEnd:
 def enqueue_jobs(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
     """Put *jobs* in; answers one handle for each, in order."""
     if any(job.placement is not None for job in jobs):
-        return _enqueue_placed(jobs)
+        return enqueue_placed(jobs)
     if len(jobs) == 1 and jobs[0].unique_key is None and jobs[0].concurrency_key is None:
         return enqueue_job(jobs[0])
     return Statement("enqueue_jobs", _SQL["enqueue_jobs"], _columns(jobs), _handles)
 
 
-def _enqueue_placed(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
+def enqueue_placed(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
+    """Put jobs in of which some are for runners; answers one handle for each, in order."""
     parameters = (*_columns(jobs), [job.placement for job in jobs])
     return Statement("enqueue_placed", _SQL["enqueue_placed"], parameters, _handles)
 

@@ -9,6 +9,7 @@ from holdfast.client.operator import Operator
 from holdfast.client.submission import Submissions
 from holdfast.client.watch import Watch
 from holdfast.model.token import Caller
+from holdfast.runners.desk import Desk
 from holdfast.runtime.events import Events
 from holdfast.runtime.exposition import Check
 from holdfast.runtime.metrics import Metrics
@@ -30,6 +31,7 @@ class Backing:
     intake: Intake
     metrics: Metrics
     watch: Watch
+    desk: Desk
     lives: Check
     ready: Check
 

@@ -41,6 +41,8 @@ STATUS: Mapping[type[BaseException], int] = {
     errors.NotARun: 409,
     errors.LeaseLost: 409,
     errors.RunnerHolding: 409,
+    errors.AssignmentForeign: 403,
+    errors.SpecInvalid: 409,
     errors.ArtifactDiffers: 409,
     errors.LogsIncomplete: 409,
     errors.RunnerSuperseded: 401,

@@ -12,6 +12,7 @@ import uvicorn
 from holdfast.client.intake import Intake
 from holdfast.client.watch import Watch
 from holdfast.errors import SettingInvalid
+from holdfast.runners.desk import Desk
 from holdfast.runtime.events import Events
 from holdfast.runtime.exposition import Check
 from holdfast.runtime.metrics import Metrics
@@ -44,6 +45,7 @@ class WebServer:
         self.config, self._events = config, events
         self.gate = Gate(database, config)
         self._watch = Watch(database, events)
+        self._desk = Desk(database, events)
         backing = Backing(
             database=database,
             events=events,
@@ -51,6 +53,7 @@ class WebServer:
             intake=intake,
             metrics=metrics,
             watch=self._watch,
+            desk=self._desk,
             lives=lives,
             ready=ready,
         )
@@ -62,6 +65,7 @@ class WebServer:
     def listen_to(self, notifications: Notifications) -> None:
         """Hear of what other processes do."""
         notifications.subscribe(self.gate.notified)
+        notifications.subscribe(self._desk.notified)
 
     async def start(self) -> None:
         """Begin to serve; raises `SettingInvalid` where the port is taken or the place is not safe."""
@@ -75,6 +79,7 @@ class WebServer:
         host, port = listener.getsockname()[:2]
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         await self._watch.start()
+        await self._desk.start()
         self._server = _Server(self._options())
         self._task = asyncio.create_task(self._server.serve([listener]), name="holdfast web")
         await self._server.ready.wait()
@@ -86,8 +91,10 @@ class WebServer:
         self._server = self._task = None
         if server is not None and task is not None:
             self._watch.release()
+            self._desk.release()
             server.should_exit = True
             await task
+        await self._desk.stop()
         await self._watch.stop()
 
     def _bound(self) -> socket.socket:

@@ -1,0 +1,147 @@
+"""The runner protocol over HTTP; docs/reference/runner-protocol.md is the contract."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import Response, Router
+from litestar.handlers import put
+from litestar.params import JSONBody, Parameter
+
+from holdfast import errors
+from holdfast.model.token import Caller, Right
+from holdfast.runners.files import LARGEST_ARTIFACT
+from holdfast.runners.hearing import RunnerCaller
+from holdfast.runners.messages import (
+    Claim,
+    Claimed,
+    Finish,
+    Finished,
+    Leave,
+    Register,
+    Registered,
+    Stand,
+    Sync,
+    Synced,
+    Word,
+)
+from holdfast.store.attempts import Fence
+from holdfast.web.api.routes import Id, act, look
+from holdfast.web.given import AnyRequest, GivenBacking, GivenCaller
+from holdfast.web.problems import EVERYWHERE, documented
+
+Attempt = Annotated[int, Parameter(ge=1, le=2**31 - 1)]
+ArtifactName = Annotated[str, Parameter(min_length=1, max_length=300)]
+STALE = (errors.AssignmentStale, errors.AssignmentForeign, errors.JobNotFound, errors.RunnerSuperseded)
+_PLACE = "/assignments/{job:int}/{attempt:int}"
+
+
+def _runner(caller: Caller) -> RunnerCaller:
+    """Return the runner that a token speaks for; raises `AccessDenied` where it speaks for none."""
+    token = caller.token
+    if token is None or token.worker_id is None:
+        raise errors.AccessDenied(caller.role, Right.RUN)
+    only = None if token.job_id is None else Fence(token.job_id, token.attempt or 0)
+    return RunnerCaller(token.worker_id, token.id, only)
+
+
+@act(
+    "/register",
+    Right.REGISTER,
+    status=201,
+    raises=(errors.ProtocolUnsupported, errors.AccessDenied, errors.RunnerSuperseded),
+)
+async def register(data: JSONBody[Register], backing: GivenBacking, caller: GivenCaller) -> Registered:
+    """Register a runner, or begin a new term of the one with this name."""
+    own = None if caller.token is None else caller.token.worker_id
+    return await backing.desk.registrar.register(data, caller.name, own)
+
+
+@act("/sync", Right.RUN, raises=(errors.RunnerSuperseded,))
+async def sync(data: JSONBody[Sync], backing: GivenBacking, caller: GivenCaller) -> Synced:
+    """Say everything that a runner holds; the answer is everything it should hold."""
+    return await backing.desk.conversation.sync(_runner(caller), data)
+
+
+@act("/claim", Right.RUN, raises=(errors.RunnerSuperseded,))
+async def claim(data: JSONBody[Claim], backing: GivenBacking, caller: GivenCaller) -> Claimed:
+    """Ask for assignments, those first that were offered and not accepted."""
+    return await backing.desk.conversation.claim(_runner(caller), data)
+
+
+@act("/leave", Right.RUN, status=204, raises=(errors.RunnerSuperseded, errors.RunnerHolding))
+async def leave(data: JSONBody[Leave], backing: GivenBacking, caller: GivenCaller) -> None:  # noqa: ARG001 - a number may come with it
+    """Go in good order, holding nothing."""
+    await backing.desk.registrar.leave(_runner(caller))
+
+
+@act(f"{_PLACE}/accept", Right.RUN, raises=STALE)
+async def accept(
+    job: Id, attempt: Attempt, data: JSONBody[Word], backing: GivenBacking, caller: GivenCaller
+) -> Stand:
+    """Accept an offer."""
+    return await backing.desk.conversation.say(_runner(caller), Fence(job, attempt), data, running=False)
+
+
+@act(f"{_PLACE}/start", Right.REPORT, raises=STALE)
+async def start(
+    job: Id, attempt: Attempt, data: JSONBody[Word], backing: GivenBacking, caller: GivenCaller
+) -> Stand:
+    """Say that an assignment has begun."""
+    return await backing.desk.conversation.say(_runner(caller), Fence(job, attempt), data, running=True)
+
+
+@act(f"{_PLACE}/progress", Right.REPORT, raises=STALE)
+async def progress(
+    job: Id, attempt: Attempt, data: JSONBody[Word], backing: GivenBacking, caller: GivenCaller
+) -> Stand:
+    """Say how far an assignment is, or that it lives."""
+    return await backing.desk.conversation.say(_runner(caller), Fence(job, attempt), data, running=True)
+
+
+@act(f"{_PLACE}/finish", Right.REPORT, raises=(*STALE, errors.LogsIncomplete))
+async def finish(
+    job: Id, attempt: Attempt, data: JSONBody[Finish], backing: GivenBacking, caller: GivenCaller
+) -> Finished:
+    """Report the end of an assignment; safe to repeat."""
+    return await backing.desk.conversation.finish(_runner(caller), Fence(job, attempt), data)
+
+
+@look(
+    f"{_PLACE}/spec", right=Right.REPORT, raises=(*STALE, errors.SpecInvalid), media_type="application/json"
+)
+async def spec(job: Id, attempt: Attempt, backing: GivenBacking, caller: GivenCaller) -> Response[bytes]:
+    """Give the bytes of a spec, as they were frozen when the job was enqueued."""
+    asked = _runner(caller).only_for(Fence(job, attempt))
+    found = await backing.desk.files.spec(Fence(job, attempt), asked.worker_id)
+    return Response(found.text.encode(), media_type="application/json", headers={"ETag": f'"{found.sha256}"'})
+
+
+@put(
+    f"{_PLACE}/artifacts/{{name:str}}",
+    right=Right.REPORT,
+    status_code=201,
+    request_max_body_size=LARGEST_ARTIFACT,
+    responses=documented((*EVERYWHERE, *STALE, errors.ArtifactDiffers, errors.PayloadTooLarge)),
+)
+async def keep_artifact(
+    job: Id,
+    attempt: Attempt,
+    name: ArtifactName,
+    request: AnyRequest,
+    backing: GivenBacking,
+    caller: GivenCaller,
+) -> Response[None]:
+    """Keep a file of an assignment; the first bytes under a name stay."""
+    asked = _runner(caller).only_for(Fence(job, attempt))
+    new = await backing.desk.files.keep(Fence(job, attempt), asked.worker_id, name, await request.body())
+    return Response(None, status_code=201 if new else 200)
+
+
+router = Router(
+    "/runner/v1",
+    route_handlers=[
+        *(register, sync, claim, leave, accept, start, progress, finish, spec, keep_artifact),
+    ],
+    tags=["runner protocol"],
+)
