@@ -87,8 +87,8 @@ select t.job_id from target t order by t.job_id;
 -- Takes up failed and cancelled jobs again, with all their attempts to spend, and makes scheduled ones available now.
 -- How a job had ended becomes a row of its attempts.  Answers each job, with its unique key and the live job that holds
 -- that key where it stays as it is for that (0: it has just ended), else with nulls.  Locks finished_jobs, then live_jobs rows, in id order.
--- A run goes on from its failed step: a failure that nothing followed in its branch is forgotten.  One that has made up
--- for its steps stays as it is.  A job without a row in the answer is in another state or never was.
+-- A run goes on from its failed step: the failure of a step or a child that nothing followed, in its branch or in those
+-- above it, is forgotten.  One that has made up for its steps stays as it is.  A job without a row in the answer is in another state or never was.
 with ended as materialized (
     select f.* from holdfast.finished_jobs f
     where f.job_id = any ($1::bigint[]) and f.outcome in ('failed', 'cancelled')
@@ -113,9 +113,14 @@ with ended as materialized (
     where f.job_id = any (array[v.job_id]) and f.outcome in ('failed', 'cancelled')
 ), forgotten as (
     delete from holdfast.steps s using lived v
-    where s.run_id = v.job_id and s.state in ('failed', 'retrying') and not exists (
-        select from holdfast.steps n where n.run_id = s.run_id and n.branch = s.branch and n.place > s.place
-    )
+    where s.run_id = v.job_id
+      and (s.state in ('failed', 'retrying') or (s.kind = 'child' and s.result -> 0 ->> 1 <> 'completed'))
+      and not exists (
+          select from holdfast.steps n
+          where n.run_id = s.run_id
+            and ((n.branch = s.branch and n.place > s.place)
+                 or (n.kind <> 'cancel' and starts_with(s.branch, n.branch || '/') and n.finished_at > s.finished_at))
+      )
 ), awake as (
     delete from holdfast.suspensions s using lived v where s.run_id = v.job_id
 ), noted as (
