@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.errors import DatabaseUnavailable
-from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop
+from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspend
 from holdfast.model.worker import QueueRecord
 from holdfast.runtime.events import Events
 from holdfast.runtime.exposition import MetricsServer
@@ -57,6 +57,7 @@ def processed(metrics: Metrics, outcome: str, kind: str = "send_mail") -> float 
         (PutBack(Outcome.RETRIED, 1.0, True, "X"), "retry"),
         (PutBack(Outcome.SNOOZED, 1.0, False, "X"), "snoozed"),
         (PutBack(Outcome.RELEASED, 0.0, False, "X"), "released"),
+        (Suspend("signal"), "suspended"),
     ],
 )
 def test_every_decision_is_counted_under_its_word(decision: Any, label: str) -> None:

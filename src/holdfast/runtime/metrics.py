@@ -19,7 +19,7 @@ from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspe
 from holdfast.model.worker import QueueRecord
 
 OTHER = "other"
-OUTCOMES = ("ok", "retry", "failed", "poison", "snoozed", "cancelled", "lost", "released")
+OUTCOMES = ("ok", "retry", "failed", "poison", "snoozed", "cancelled", "lost", "released", "suspended")
 DURATIONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 BATCHES = (1, 5, 10, 25, 50, 100, 250, 500, 1000)
 
