@@ -27,6 +27,7 @@ HoldfastError
 ├── ProtocolUnsupported          a runner speaks no version of the protocol that the server does
 ├── ArtifactDiffers              another file was kept under that name before
 ├── LogsIncomplete               a runner's log is not yet all there
+├── LogNotFound                  no runner has sent that stream of that attempt
 ├── LogOffsetWrong               a piece of a log does not go on where the server's copy ends
 ├── LogRefused                   a piece of a log contradicts what the server has, or comes after its end
 ├── JobFailed                    the awaited job ended as failed
@@ -270,7 +271,9 @@ class AssignmentForeign(HoldfastError):
     """A token that is good for one assignment was shown for another one."""
 
     def __init__(self, job_id: int, attempt: int) -> None:
-        super().__init__(f"this token is good for attempt {attempt} of job {job_id} alone: show the runner's own")
+        super().__init__(
+            f"this token is good for attempt {attempt} of job {job_id} alone: show the runner's own"
+        )
         self.job_id, self.attempt = job_id, attempt
 
 
@@ -320,6 +323,14 @@ class LogsIncomplete(HoldfastError):
             f"{stream} has {size} bytes here, which is not what was announced: send the rest, or report a gap"
         )
         self.stream, self.size = stream, size
+
+
+class LogNotFound(HoldfastError):
+    """No runner has sent that stream of that attempt."""
+
+    def __init__(self, job_id: int, attempt: int, stream: str) -> None:
+        super().__init__(f"attempt {attempt} of job {job_id} has no stream {stream!r}: see its list of streams")
+        self.job_id, self.attempt, self.stream = job_id, attempt, stream
 
 
 class LogOffsetWrong(HoldfastError):
@@ -488,11 +499,14 @@ class RunnerBusy(HoldfastError):
 
 
 class ServerUnavailable(HoldfastError):
-    """The Holdfast server cannot be reached, or has no answer for now; it is worth asking again."""
+    """The Holdfast server cannot be reached, or has no answer for now; it is worth asking again.
 
-    def __init__(self, address: str, problem: str) -> None:
+    *is_down* says that it is the server that is away, as far as that can be told, and not the network.
+    """
+
+    def __init__(self, address: str, problem: str, *, is_down: bool = False) -> None:
         super().__init__(f"the Holdfast server at {address} does not answer: {problem}")
-        self.address, self.problem = address, problem
+        self.address, self.problem, self.is_down = address, problem, is_down
 
 
 class ServerRefused(HoldfastError):
@@ -504,6 +518,16 @@ class ServerRefused(HoldfastError):
     def __init__(self, status: int, problem: str, facts: Mapping[str, Any] | None = None) -> None:
         super().__init__(f"the Holdfast server refused ({status}): {problem}")
         self.status, self.problem, self.facts = status, problem, dict(facts or {})
+
+    @property
+    def is_superseded(self) -> bool:
+        """True where another process has registered under the runner's name."""
+        return self.facts.get("type") == "superseded"
+
+    @property
+    def is_about_token(self) -> bool:
+        """True where the server does not know the token, or not any more."""
+        return self.status == 401
 
 
 class DependencyMissing(HoldfastError):

@@ -17,6 +17,9 @@ NAMES_THAT_SAY_NOTHING = frozenset({"utils", "util", "core", "common", "base", "
 # The doors: `path::function` and why everything may be caught there. Each must still be in use.
 DOORS = {
     "holdfast/rules/backoff.py::Custom.choose": "the door around a user's backoff: the default is used",
+    "holdfast/runners/agent/handler.py::_ending": "the door around a handler on a runner",
+    "holdfast/runners/agent/process.py::Program.start": "hangs up on its keeper, raises the error again",
+    "holdfast/runners/agent/roster.py::Roster._perform": "the door around an assignment: told as its end",
     "holdfast/runtime/events.py::Events.emit": "a subscriber that fails hurts nobody; told on stderr",
     "holdfast/runtime/service.py::Service._run": "the door around a service turn: logged, counted, retried",
     "holdfast/store/database.py::Database.transaction": "rolls back and raises the same error again",

@@ -22,6 +22,7 @@ from holdfast.cli import (
     migrate,
     queues,
     run_acts,
+    runner,
     runs,
     schedules,
     service,
@@ -73,6 +74,7 @@ app.command()(up.up)
 app.command()(migrate.migrate)
 app.command()(worker.worker)
 app.command()(service.serve)
+app.command()(runner.runner)
 app.command()(doctor.doctor)
 app.command()(bench.bench)
 app.command()(settings.settings)

@@ -76,10 +76,16 @@ LINES: Mapping[str, Line] = {
         _WARNING, "{count} handlers do not let themselves be cancelled: they end with the process"
     ),
     "log.lost": Line(_WARNING, "{lines} lines of jobs' logs are lost: {error}"),
+    # Runners
+    "runner.registered": Line(_INFO, "runner {runner} (worker {worker_id}) is registered, term {term}"),
+    "runner.left": Line(_INFO, "runner {runner} (worker {worker_id}) has left"),
+    "assignments.offered": Line(_DEBUG, "{count} jobs are offered to runners"),
+    "assignments.ended": Line(_DEBUG, "{count} assignments have ended: {outcomes}"),
     # The leader
     "leader.changed": Line(_INFO, "this process {leads} (term {term})"),
     "jobs.staged": Line(_DEBUG, "{count} due jobs are available now"),
     "jobs.rescued": Line(_WARNING, "{rescued} jobs are rescued from lost workers"),
+    "assignments.taken": Line(_WARNING, "{count} jobs are taken from their runners: {fates}"),
     "jobs.pruned": Line(_INFO, "{count} ended jobs are past their retention and deleted"),
     "jobs.unknown": Line(_ERROR, "{count} jobs of {kind} in {queue} have failed: no worker knows their kind"),
     "leader.not_resigned": Line(

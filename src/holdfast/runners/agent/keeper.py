@@ -240,7 +240,7 @@ def _usage() -> dict[str, float]:
     return {
         "user_seconds": round(used.ru_utime, 6),
         "system_seconds": round(used.ru_stime, 6),
-        "peak_memory_bytes": used.ru_maxrss * unit,
+        "max_rss_bytes": used.ru_maxrss * unit,
         "blocks_read": used.ru_inblock,
         "blocks_written": used.ru_oublock,
     }

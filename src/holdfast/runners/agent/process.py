@@ -44,7 +44,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     user_seconds: float = 0.0
     system_seconds: float = 0.0
-    peak_memory_bytes: int = 0
+    max_rss_bytes: int = 0
     blocks_read: int = 0
     blocks_written: int = 0
     wall_seconds: float = 0.0

@@ -1,0 +1,243 @@
+"""Runs one assignment from its acceptance to its report."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import IntEnum
+from shutil import rmtree
+
+import msgspec
+
+from holdfast.errors import ProgramRefused, ServerRefused, ServerUnavailable, SpecInvalid
+from holdfast.rules.telling import one_line
+from holdfast.runners.agent.artifacts import find, send
+from holdfast.runners.agent.command import make_folders, result_of
+from holdfast.runners.agent.config import AgentConfig
+from holdfast.runners.agent.connection import Connection
+from holdfast.runners.agent.dispatch import work_for
+from holdfast.runners.agent.ladder import Ladder
+from holdfast.runners.agent.messages import (
+    Assignment,
+    CancelOrder,
+    Fence,
+    Held,
+    Intervals,
+    Outcome,
+    Report,
+    Rung,
+)
+from holdfast.runners.agent.process import Program, ProgramEnd
+from holdfast.runners.agent.shipping import LogShipper
+from holdfast.runners.agent.spec import read_spec
+from holdfast.runners.agent.work import Work
+from holdfast.runtime.events import Events
+
+# How long the logs of an ended program may take while the server can be reached, in seconds.
+LOG_PATIENCE = 60.0
+# How soon a spec that could not be fetched is asked for again, in seconds.
+PAUSE = 1.0
+# Progress is told this often at most, in seconds.
+PROGRESS_EVERY = 1.0
+
+
+class Cause(IntEnum):
+    """Why a program is ended from outside; a stronger cause that comes later counts."""
+
+    CANCEL = 1
+    TIMEOUT = 2
+    RELEASE = 3
+    LOST = 4
+
+
+class Bench:
+    """What all executions of one runner share.
+
+    *changed* is called whenever there is news for the server; *in_contact* says whether it answers.
+    """
+
+    def __init__(self, config: AgentConfig, connection: Connection, events: Events) -> None:
+        self.config, self.connection, self.events = config, connection, events
+        self.intervals = Intervals()
+        self.changed: Callable[[], None] = lambda: None
+        self.in_contact: Callable[[], bool] = lambda: True
+
+
+class Execution:
+    """One assignment in the hands of this runner.
+
+    *report* is there once it has ended; an assignment that was lost ends without one.
+    """
+
+    def __init__(self, assignment: Assignment, bench: Bench) -> None:
+        self.assignment, self._bench = assignment, bench
+        self.fence: Fence = assignment.fence
+        self.state = "accepted"
+        self.report: Report | None = None
+        self.rung: Rung | None = None
+        self.cause: Cause | None = None
+        self._order: CancelOrder | None = None
+        self._ladder: Ladder | None = None
+        self._over = False
+        self._progress: tuple[float, str | None] | None = None
+        self._folder = bench.config.folder / "assignments" / f"{self.fence.job_id}-{self.fence.attempt}"
+        self._logs = LogShipper(
+            bench.connection,
+            assignment,
+            self._folder / "logs",
+            bound=bench.config.log_buffer,
+            events=bench.events,
+        )
+
+    @property
+    def outcome(self) -> str:
+        """The word for what it came to, as far as that is known."""
+        return "lost" if self.report is None else self.report.outcome.value
+
+    def held(self) -> Held:
+        """Return what a sync says of it."""
+        alive, self._logs.alive = self._logs.alive, False
+        (progress, note), self._progress = self._progress or (None, None), None
+        return Held(
+            job=self.fence.job_id,
+            attempt=self.fence.attempt,
+            state=self.state,
+            progress=progress,
+            note=note,
+            alive=alive,
+            rung=self.rung,
+            report=self.report,
+        )
+
+    def cancel(self, order: CancelOrder) -> None:
+        """Obey a cancel; safe to repeat."""
+        if self._order is None and not self._over:
+            self._order = order
+            self._step(Rung.ACKNOWLEDGED)
+            self._bench.events.emit("cancel.heard", fence=self.fence, reason=order.reason)
+            self.interrupt(Cause.CANCEL, order.grace)
+
+    def interrupt(self, cause: Cause, grace: float | None = None) -> None:
+        """End the program from outside; *grace* is what lies between SIGINT and SIGKILL, in seconds."""
+        if self._over and cause is not Cause.LOST:
+            return
+        self.cause = max(cause, self.cause or cause)
+        if self.cause is Cause.LOST:
+            self._logs.give_up()
+        if self._ladder is not None:
+            self._ladder.begin(self._grace if grace is None else grace)
+
+    def progress(self, fraction: float, note: str | None) -> None:
+        """Note how far the work is."""
+        if self._progress is None:
+            # A handler may say so a thousand times a second.
+            asyncio.get_running_loop().call_later(PROGRESS_EVERY, self._bench.changed)
+        self._progress = (fraction, note)
+        self._logs.alive = True
+
+    async def run(self) -> None:
+        """Run it to its end; then `report` is there, save where nobody wants one."""
+        self._bench.events.emit("assignment.begun", fence=self.fence, kind=self.assignment.kind)
+        try:
+            report = await self._reported()
+            self._over = True
+            await self._ship()
+            if self.cause is not Cause.LOST:
+                self.report = msgspec.structs.replace(report, logs=self._logs.totals)
+                self.state = "ended"
+        finally:
+            self._over = True
+            await self._logs.stop()
+            self._logs.end()
+            await asyncio.to_thread(rmtree, self._folder, ignore_errors=True)
+        self._bench.events.emit(
+            "assignment.ended", fence=self.fence, kind=self.assignment.kind, outcome=self.outcome
+        )
+
+    async def _reported(self) -> Report:
+        try:
+            make_folders(self._folder)
+            await self._logs.start()
+            return await self._performed()
+        except SpecInvalid as error:
+            return Report(outcome=Outcome.FAILED, reason=error.reason, error=str(error), retry=False)
+        except (ProgramRefused, OSError) as error:
+            return Report(outcome=Outcome.FAILED, reason=one_line(error), error=str(error))
+        finally:
+            self._logs.close()
+
+    async def _performed(self) -> Report:
+        assignment, config = self.assignment, self._bench.config
+        text = assignment.spec if assignment.spec is not None else await self._fetched()
+        if text is None:
+            return self._stopped(None)
+        work = work_for(
+            assignment, read_spec(text, assignment.spec_sha256), self._folder, config, self.progress
+        )
+        with work:
+            self._logs.mask([*work.secrets, assignment.token.encode(), self._bench.connection.token.encode()])
+            end = None if self.cause else await self._run(work)
+            self._logs.close()
+            if end is None or self.cause is not None:
+                return self._stopped(end)
+            found = await asyncio.to_thread(find, self._folder / "work", work.artifacts, config.artifacts)
+            kept = await send(self._bench.connection, assignment, found, self._logs.say)
+            return work.report(end, self._logs.tail, kept)
+
+    async def _fetched(self) -> str | None:
+        """Fetch a spec that was too long for the offer; None: the assignment is stopped already."""
+        while self.cause is None:
+            try:
+                return await self._bench.connection.spec(self.assignment)
+            except ServerRefused as error:
+                raise SpecInvalid("spec-refused", error.problem) from error
+            except ServerUnavailable:
+                await asyncio.sleep(PAUSE)
+        return None
+
+    async def _run(self, work: Work) -> ProgramEnd:
+        program = await Program.start(work.command, self._logs.write, channel=work.channel)
+        self.state = "running"
+        self._ladder = Ladder(program, self._step)
+        if self.cause is not None:
+            self._ladder.begin(self._grace)
+        self._bench.changed()
+        timer = asyncio.get_running_loop().call_later(work.timeout, self.interrupt, Cause.TIMEOUT)
+        try:
+            return await work.attend(program)
+        finally:
+            timer.cancel()
+            self._ladder.stop()
+            self._over = True
+
+    def _stopped(self, end: ProgramEnd | None) -> Report:
+        result = None if end is None else result_of(end, [])
+        match self.cause:
+            case Cause.TIMEOUT:
+                reason = f"timed out after {self.assignment.timeout:g} s"
+                return Report(
+                    outcome=Outcome.FAILED, reason=reason, error=self._logs.tail or reason, result=result
+                )
+            case Cause.CANCEL:
+                reason = (self._order and self._order.reason) or "cancel requested"
+                return Report(outcome=Outcome.CANCELLED, reason=reason, result=result)
+        return Report(outcome=Outcome.RELEASED, reason="the runner is stopping", result=result)
+
+    async def _ship(self) -> None:
+        """Bring the rest of the logs to the server; a rest that it does not take in time is given up."""
+        while not await self._logs.delivered(LOG_PATIENCE):
+            if self._logs.refused or self._bench.in_contact():
+                return
+
+    def _step(self, rung: Rung) -> None:
+        self.rung = rung
+        self._bench.events.emit("assignment.stopping", fence=self.fence, rung=rung.value)
+        self._bench.changed()
+
+    @property
+    def _grace(self) -> float:
+        order = self._order.grace if self._order is not None else None
+        for grace in (order, self.assignment.grace):
+            if grace is not None:
+                return grace
+        return self._bench.intervals.cancel_grace

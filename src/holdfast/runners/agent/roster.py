@@ -1,0 +1,189 @@
+"""Everything that this runner holds: what runs, and what has ended unheard."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.errors import ServerRefused, ServerUnavailable
+from holdfast.runners.agent.execution import Bench, Cause, Execution
+from holdfast.runners.agent.messages import Assignment, Fence, Held, Hold, Outcome, Report, StreamTotal
+from holdfast.runners.agent.reconcile import reconcile
+from holdfast.runners.agent.state import StateFolder
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+
+
+class Roster:
+    """Begins, stops and reports assignments.
+
+    An assignment is held until the server has heard of its end, also through a restart of the runner.
+    *number* counts the requests of this term.
+    """
+
+    def __init__(self, bench: Bench, state: StateFolder) -> None:
+        self.bench, self._state = bench, state
+        self.numbers = itertools.count(1)
+        self.executions: dict[Fence, Execution] = {}
+        self.unheard = dict(state.reports())
+        self.begun = 0
+        self._done: set[Fence] = set()
+        self._tasks: dict[Fence, asyncio.Task[None]] = {}
+        self._empty, self._busy = asyncio.Event(), asyncio.Event()
+        self._empty.set()
+
+    def held(self) -> list[Held]:
+        """Return what a sync lists."""
+        running = [execution.held() for execution in self.executions.values()]
+        ended = [
+            Held(job=fence.job_id, attempt=fence.attempt, state="ended", report=report)
+            for fence, report in self.unheard.items()
+        ]
+        return running + ended
+
+    @property
+    def busy(self) -> int:
+        """How many slots are taken."""
+        return len(self.executions)
+
+    @property
+    def is_working(self) -> bool:
+        """True while a program runs or its output is on its way."""
+        return any(execution.state != "ended" for execution in self.executions.values())
+
+    def apply(self, hold: list[Hold], told: set[Fence], free: int) -> None:
+        """Do what the answer to a sync asks for."""
+        held = {*self.executions, *self.unheard}
+        orders = reconcile(hold, told=told, held=held, done=self._done, free=free)
+        self._done &= {one.fence for one in hold}
+        for fence, order in orders.cancel:
+            if fence in self.executions:
+                self.executions[fence].cancel(order)
+        for fence in orders.stop:
+            self._stop(fence)
+        for assignment in orders.begin:
+            self._begin(assignment)
+
+    def interrupt(self, cause: Cause, grace: float | None = None) -> None:
+        """End everything that runs."""
+        for execution in tuple(self.executions.values()):
+            execution.interrupt(cause, grace)
+
+    def lose(self) -> None:
+        """End what another runner may have got meanwhile: this one was out of contact for too long."""
+        for execution in tuple(self.executions.values()):
+            if execution.assignment.on_loss == "retry" and execution.report is None:
+                execution.interrupt(Cause.LOST)
+
+    async def wait_empty(self) -> None:
+        """Wait until nothing runs and every end was heard."""
+        await self._empty.wait()
+
+    def lose_all(self) -> None:
+        """End everything: somebody else is this runner now."""
+        self.interrupt(Cause.LOST)
+
+    async def wait_busy(self) -> None:
+        """Wait until something runs."""
+        await self._busy.wait()
+
+    async def stop(self) -> None:
+        """Give up on everything that is left; reports wait on disk for the next start."""
+        for task in tuple(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _begin(self, assignment: Assignment) -> None:
+        execution = Execution(assignment, self.bench)
+        self.executions[execution.fence] = execution
+        self._empty.clear()
+        self._busy.set()
+        self.begun += 1
+        task = asyncio.create_task(self._live(execution), name=f"holdfast assignment {execution.fence}")
+        self._tasks[execution.fence] = task
+        self.bench.changed()
+
+    def _stop(self, fence: Fence) -> None:
+        """Stop what the server does not want held, and forget what has ended."""
+        execution = self.executions.get(fence)
+        if execution is None or execution.report is not None:
+            self._heard(fence)
+        else:
+            self.bench.events.emit("assignment.lost", fence=fence)
+            execution.interrupt(Cause.LOST)
+
+    def _heard(self, fence: Fence) -> None:
+        self.unheard.pop(fence, None)
+        self._state.drop_report(fence)
+        task = self._tasks.get(fence)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    async def _live(self, execution: Execution) -> None:
+        fence = execution.fence
+        try:
+            await self._perform(execution)
+            if execution.report is not None:
+                self._state.keep_report(fence, _for_later(execution.report))
+                self.bench.changed()
+                await self._report(execution, execution.report)
+                self._heard(fence)
+        finally:
+            self._done.add(fence)
+            self.executions.pop(fence, None)
+            self._tasks.pop(fence, None)
+            if not self.executions:
+                self._empty.set()
+                self._busy.clear()
+            self.bench.changed()
+
+    async def _perform(self, execution: Execution) -> None:
+        try:
+            await execution.run()
+        except Exception as error:
+            # The door around an assignment: what breaks here is told, and the runner goes on.
+            self.bench.events.emit("assignment.broken", fence=execution.fence, error=error)
+            execution.state = "ended"
+            reason = f"the runner failed: {type(error).__name__}: {error}"
+            execution.report = Report(outcome=Outcome.FAILED, reason=reason, error=reason)
+
+    async def _report(self, execution: Execution, report: Report) -> None:
+        """Report until the server has heard; whatever it refuses now it will refuse for ever."""
+        number = next(self.numbers)
+        for pause in _pauses():
+            try:
+                await self.bench.connection.finish(execution.fence, number, report)
+            except ServerUnavailable as error:
+                self.bench.events.emit("report.postponed", fence=execution.fence, error=error, retry_in=pause)
+                await asyncio.sleep(pause)
+            except ServerRefused as error:
+                if error.facts.get("type") == "logs-incomplete" and report.logs and not _gives_up(report):
+                    number, report = next(self.numbers), _for_later(report)
+                    continue
+                self.bench.events.emit("report.refused", fence=execution.fence, error=error)
+                return
+            else:
+                return
+
+
+def _pauses() -> Iterator[float]:
+    pause = FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(LONGEST_PAUSE, pause * 2)
+
+
+def _gives_up(report: Report) -> bool:
+    return all(total.gap for total in (report.logs or {}).values())
+
+
+def _for_later(report: Report) -> Report:
+    """Return a report that gives up what the server lacks of the logs: nobody can send it any more."""
+    totals = {
+        name: StreamTotal(size=total.size, sha256=total.sha256, gap=True)
+        for name, total in (report.logs or {}).items()
+    }
+    return msgspec.structs.replace(report, logs=totals or None)

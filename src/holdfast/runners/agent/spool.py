@@ -1,0 +1,127 @@
+"""Keeps what a program says on disk until the server has it, within a bound."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+SEGMENT = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Segment:
+    """A file with the bytes of a stream from *start* to *end*."""
+
+    path: Path
+    start: int
+    end: int
+
+
+class Spool:
+    """The bytes of one stream that the server does not have yet.
+
+    Offsets count from the stream's beginning, dropped bytes included.  Where more than *bound* bytes wait,
+    or the disk is full, the oldest are dropped: what `lost` answers then is marked as a gap.
+    """
+
+    def __init__(self, folder: Path, stream: str, *, bound: int, segment: int = SEGMENT) -> None:
+        self._folder, self._stream = folder, stream
+        self._bound, self._segment = bound, min(segment, max(1, bound // 4))
+        self._segments: deque[Segment] = deque()
+        self._file: BinaryIO | None = None
+        self._digest = hashlib.sha256()
+        self.size = self.acknowledged = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the server has everything."""
+        return self.acknowledged >= self.size
+
+    @property
+    def sha256(self) -> str:
+        """The sum of what the server has accepted, in hex; gaps are no part of it."""
+        return self._digest.hexdigest()
+
+    @property
+    def lost(self) -> int:
+        """How many bytes were dropped right after what the server has."""
+        start = self._segments[0].start if self._segments else self.size
+        return max(0, start - self.acknowledged)
+
+    def append(self, data: bytes) -> None:
+        """Add to the end of the stream."""
+        end = self.size + len(data)
+        try:
+            for at in range(0, len(data), self._segment):
+                self._write(data[at : at + self._segment])
+        except OSError:
+            # A full disk must not stop the program; the gap tells.
+            self._drop_all()
+            self.size = end
+        while self._segments and self.size - self._segments[0].start > self._bound:
+            self._drop_first()
+
+    def _write(self, data: bytes) -> None:
+        last = self._segments[-1] if self._segments else None
+        if last is None or self._file is None or last.end - last.start >= self._segment:
+            self._close()
+            path = self._folder / f"{self._stream}.{self.size}"
+            self._file = path.open("wb")
+            last = Segment(path, self.size, self.size)
+            self._segments.append(last)
+        self._file.write(data)
+        self._file.flush()
+        last.end += len(data)
+        self.size = last.end
+
+    def read(self, most: int) -> bytes:
+        """Return the next bytes that the server needs, *most* at most; none where they are lost."""
+        return b"" if self.lost else self._between(self.acknowledged, self.acknowledged + most)
+
+    def _between(self, start: int, end: int) -> bytes:
+        pieces: list[bytes] = []
+        for segment in self._segments:
+            first, last = max(start, segment.start), min(end, segment.end)
+            if first < last:
+                with segment.path.open("rb") as file:
+                    file.seek(first - segment.start)
+                    pieces.append(file.read(last - first))
+        return b"".join(pieces)
+
+    def acknowledge(self, offset: int, sent: bytes = b"") -> None:
+        """Note that the server has everything before *offset*, or knows it as lost.
+
+        *sent* are the bytes of the request that it answers: they may have been dropped meanwhile.
+        """
+        known = sent[: max(0, offset - self.acknowledged)]
+        self._digest.update(known)
+        self._digest.update(self._between(self.acknowledged + len(known), offset))
+        self.acknowledged = max(self.acknowledged, min(offset, self.size))
+        while self._segments and self._segments[0].end <= self.acknowledged:
+            self._drop_first()
+
+    def give_up(self) -> None:
+        """Drop what waits: nobody wants it, so it counts neither as sent nor as lost."""
+        self._drop_all()
+        self.acknowledged = self.size
+
+    def _drop_first(self) -> None:
+        first = self._segments.popleft()
+        if not self._segments:
+            self._close()
+        with suppress(OSError):
+            first.path.unlink()
+
+    def _drop_all(self) -> None:
+        while self._segments:
+            self._drop_first()
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):
+                file.close()

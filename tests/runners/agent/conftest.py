@@ -1,0 +1,49 @@
+"""A runner inside the test's loop, and the server it talks to."""
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.runners.agent.agent import Agent
+from holdfast.runners.agent.config import AgentConfig
+from holdfast.runtime.events import Events
+from holdfast.testing import Probe
+from tests.runners.agent.counterpart import REGISTRATION, Counterpart
+
+StartRunner = Callable[..., Any]
+
+
+@pytest.fixture
+async def counterpart() -> AsyncIterator[Counterpart]:
+    """A server on loopback."""
+    server = Counterpart()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def runner(counterpart: Counterpart, probe: Probe, tmp_path: Path) -> AsyncIterator[StartRunner]:
+    """Starts runners: ``await runner(slots=2)``; each is stopped at the end with no grace."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**options: Any) -> Agent:
+            facts: dict[str, Any] = {
+                "server": counterpart.address,
+                "name": "build-7",
+                "host": "build-7.lan",
+                "version": "0.1.0",
+                "token": REGISTRATION,
+                "folder": tmp_path / "runner",
+                "environment": dict(os.environ),
+            }
+            agent = Agent(AgentConfig(**facts | options), Events(probe))
+            await agent.start()
+            stack.push_async_callback(agent.stop, 0.0)
+            return agent
+
+        yield start

@@ -1,0 +1,428 @@
+"""The runner program against a server over real HTTP: what it runs, reports, keeps and survives."""
+
+import asyncio
+import hashlib
+import json
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import RunnerBusy, ServerRefused
+from holdfast.runners.agent.config import ArtifactLimits
+from holdfast.testing import Probe
+from tests.runners.agent.counterpart import Counterpart, Entry
+
+
+async def ended(counterpart: Counterpart, entry: Entry, timeout: float = 15.0) -> dict[str, Any]:
+    """The report of an assignment, once it is there."""
+    await counterpart.until(lambda: entry.report is not None, timeout)
+    assert entry.report is not None
+    return entry.report
+
+
+async def test_a_command_runs_and_its_result_is_reported(counterpart: Counterpart, runner: Any) -> None:
+    """Exit code, usage and both streams reach the server, whole."""
+    await runner(labels=("gpu",), slots=2)
+    entry = await counterpart.offer(script="echo out; echo err >&2; pwd", env={"A": "1"})
+    report = await ended(counterpart, entry)
+    assert report["outcome"] == "completed"
+    assert report["result"]["exit_code"] == 0
+    assert report["result"]["usage"]["max_rss_bytes"] > 0
+    assert entry.log().startswith("out\n")
+    assert entry.log("stderr") == "err\n"
+    assert report["logs"]["stderr"] == {
+        "size": 4,
+        "sha256": hashlib.sha256(b"err\n").hexdigest(),
+        "gap": False,
+    }
+    said = counterpart.registrations[0]
+    assert (said["labels"], said["slots"], said["kinds"], said["protocols"]) == (["gpu"], 2, ["command"], [1])
+
+
+@pytest.mark.parametrize(
+    ("args", "outcome", "reason"),
+    [
+        ({"script": "echo broken >&2; exit 3"}, "failed", "exit code 3"),
+        ({"script": "kill -KILL $$"}, "failed", "killed by SIGKILL"),
+        ({"argv": ["no-such-program"]}, "failed", "ProgramRefused: 'no-such-program' cannot be started"),
+        ({"argv": ["pwd"], "cwd": "../.."}, "failed", "arguments-invalid"),
+        ({"argv": ["pwd"], "scrpt": "x"}, "failed", "arguments-invalid"),
+        ({"argv": []}, "failed", "arguments-invalid"),
+        ({"argv": ["true"], "secrets": ["NOT_THERE"]}, "failed", "arguments-invalid"),
+        ({"script": "#!/usr/bin/env python3\nprint(1)"}, "completed", ""),
+        ({"script": 'test "$(cat)" = given', "stdin": "given"}, "completed", ""),
+        (
+            {"script": 'test "$(basename $PWD)" = deep -a "$A" = 1', "cwd": "sub/deep", "env": {"A": "1"}},
+            "completed",
+            "",
+        ),
+        ({"script": 'test -z "$HOLDFAST_TOKEN"'}, "completed", ""),
+    ],
+)
+async def test_commands_end_as_they_should(
+    args: dict[str, Any], outcome: str, reason: str, counterpart: Counterpart, runner: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Each way to be given and to end has its outcome and says why; its own secrets are not passed on."""
+    monkeypatch.setenv("HOLDFAST_TOKEN", "secret")
+    await runner()
+    report = await ended(counterpart, await counterpart.offer(**args))
+    assert report["outcome"] == outcome, report
+    assert report.get("reason", "").startswith(reason)
+    if reason == "arguments-invalid":
+        assert report["retry"] is False
+    if reason == "exit code 3":
+        assert report["error"] == "broken"
+
+
+async def test_a_spec_that_was_tampered_with_is_not_run(
+    counterpart: Counterpart, runner: Any, tmp_path: Path
+) -> None:
+    """The runner computes the sum of what it got and refuses another one."""
+    entry = await counterpart.offer(script=f"touch {tmp_path}/ran")
+    entry.assignment["spec"] = entry.assignment["spec"].replace("ran", "run")
+    await runner()
+    report = await ended(counterpart, entry)
+    assert (report["outcome"], report["reason"], report["retry"]) == ("failed", "spec-mismatch", False)
+    assert not (tmp_path / "run").exists()
+
+
+async def test_a_long_spec_is_fetched(counterpart: Counterpart, runner: Any) -> None:
+    """A spec that is not part of the offer is asked for with the assignment's own token."""
+    entry = await counterpart.offer(script="echo fetched")
+    entry.assignment["long"] = entry.assignment["spec"]
+    entry.assignment["spec"] = None
+    await runner()
+    await ended(counterpart, entry)
+    assert entry.log() == "fetched\n"
+
+
+async def test_output_is_with_the_server_within_200_ms(counterpart: Counterpart, runner: Any) -> None:
+    """Lines of a running command arrive while it runs, each soon after it was written."""
+    await runner()
+    code = "import time\nfor _ in range(5):\n    print(time.time(), flush=True); time.sleep(0.3)"
+    entry = await counterpart.offer(argv=[sys.executable, "-c", code])
+    await ended(counterpart, entry)
+    delays = [at - float(line) for at, _, body in entry.arrivals for line in body.split()]
+    assert len(delays) == 5
+    assert sorted(delays)[2] < 0.2
+
+
+async def test_secrets_do_not_leave_the_runner(counterpart: Counterpart, runner: Any) -> None:
+    """The value of a named variable is masked in the log and in the error; so is the runner's own token."""
+    await runner()
+    script = 'echo "key $KEY"; printf "$KEY" | base64; echo $KEY >&2; cat ../../../token; exit 1'
+    entry = await counterpart.offer(script=script, env={"KEY": "hunter2-hunter2"}, secrets=["KEY"])
+    report = await ended(counterpart, entry)
+    assert entry.log() == "key ***\n***\n***"
+    assert report["error"] == "***"
+
+
+async def test_a_cancel_goes_down_the_ladder(counterpart: Counterpart, runner: Any) -> None:
+    """A program that ignores SIGINT is killed after its grace; every rung is reported as it is taken."""
+    await runner()
+    entry = await counterpart.offer(script="trap 'echo asked' INT; echo up; while :; do sleep 0.05; done")
+    await counterpart.until(lambda: "up" in entry.log())
+    asked = time.monotonic()
+    await counterpart.cancel(entry, grace=0.5)
+    report = await ended(counterpart, entry)
+    assert report["outcome"] == "cancelled"
+    assert report["result"]["signal"] == "SIGKILL"
+    assert "asked" in entry.log()
+    assert entry.rungs["interrupted"] - asked < 2
+    assert entry.rungs["killed"] - entry.rungs["interrupted"] >= 0.4
+
+
+async def test_a_program_that_obeys_is_not_killed(counterpart: Counterpart, runner: Any) -> None:
+    """SIGINT is enough for a program that listens, and what it says on its way out is kept."""
+    await runner()
+    script = "trap 'echo bye; exit 5' INT; echo up; while :; do sleep 0.05; done"
+    entry = await counterpart.offer(script=script)
+    await counterpart.until(lambda: "up" in entry.log())
+    await counterpart.cancel(entry, grace=10)
+    report = await ended(counterpart, entry, 8)
+    assert (report["outcome"], report["result"]["exit_code"]) == ("cancelled", 5)
+    assert entry.log().endswith("bye\n")
+    assert "killed" not in entry.rungs
+
+
+async def test_a_timeout_is_the_runners_own_affair(counterpart: Counterpart, runner: Any) -> None:
+    """No order of the server is needed to end a command whose time is up."""
+    await runner()
+    report = await ended(counterpart, await counterpart.offer(argv=["sleep", "30"], args=None, timeout=0.5))
+    assert (report["outcome"], report["reason"]) == ("failed", "timed out after 0.5 s")
+
+
+async def test_artifacts_are_found_and_bounded(counterpart: Counterpart, runner: Any) -> None:
+    """Globs find files at any depth; what is too large or leads out of the folder is left out."""
+    await runner(artifacts=ArtifactLimits(count=3, file_bytes=100, total_bytes=200))
+    script = (
+        "mkdir -p out/deep; echo one > out/one.txt; echo two > out/deep/two.txt\n"
+        "ln -s /etc/passwd out/link.txt; head -c 101 /dev/zero > out/large.txt"
+    )
+    entry = await counterpart.offer(script=script, artifacts=["out/**/*.txt", "/etc/hosts", "../*"])
+    report = await ended(counterpart, entry)
+    assert entry.artifacts == {"out/one.txt": b"one\n", "out/deep/two.txt": b"two\n"}
+    assert sorted(report["result"]["artifacts"]) == ["out/deep/two.txt", "out/one.txt"]
+    assert entry.log("system") == "artifact out/large.txt is left out: 101 bytes, 100 are allowed\n"
+
+
+async def test_slots_are_filled_and_never_exceeded(counterpart: Counterpart, runner: Any) -> None:
+    """As many commands run at once as there are slots, and the next begins when one has ended."""
+    entries = [await counterpart.offer(script="sleep 0.2") for _ in range(5)]
+    agent = await runner(slots=2)
+    most = 0
+    while any(entry.report is None for entry in entries):
+        most = max(most, len(agent.running_kinds()))
+        await counterpart.until(lambda: True)
+        await asyncio.sleep(0.01)
+    assert most == 2
+
+
+async def test_no_answer_that_is_lost_loses_or_doubles_work(
+    counterpart: Counterpart, runner: Any, tmp_path: Path
+) -> None:
+    """Every third answer of each kind is lost on its way; every command runs once, and its end is told."""
+    counts: dict[str, int] = {}
+
+    def loses(_method: str, path: str) -> bool:
+        kind = path.rsplit("/", 1)[-1]
+        counts[kind] = counts.get(kind, 0) + 1
+        return counts[kind] % 3 == 1 and kind != "register"
+
+    counterpart.loses = loses
+    entries = [
+        await counterpart.offer(script=f"echo ran >> {tmp_path}/{number}; echo line {number}")
+        for number in range(6)
+    ]
+    await runner(slots=3)
+    for number, entry in enumerate(entries):
+        await ended(counterpart, entry, 30)
+        assert (tmp_path / str(number)).read_text() == "ran\n"
+        assert entry.log() == f"line {number}\n"
+
+
+async def test_work_survives_a_restart_of_the_server(
+    counterpart: Counterpart, runner: Any, probe: Probe
+) -> None:
+    """While the server is away the command goes on; its output and its end arrive when it is back."""
+    await runner()
+    entry = await counterpart.offer(script="echo before; read _ < pipe 2>/dev/null; sleep 1; echo after")
+    await counterpart.until(lambda: "before" in entry.log())
+    await counterpart.stop()
+    await probe.wait_for("server.unreachable")
+    await probe.wait_for("logs.delayed")
+    await counterpart.start()
+    report = await ended(counterpart, entry, 20)
+    assert report["outcome"] == "completed"
+    assert entry.log() == "before\nafter\n"
+    assert len(counterpart.registrations) == 1
+
+
+async def test_output_beyond_the_buffer_is_a_marked_gap(
+    counterpart: Counterpart, runner: Any, probe: Probe
+) -> None:
+    """A flood while the server is away keeps its newest part; what is missing is told, never hidden."""
+    await runner(log_buffer=3 * 100_000)
+    entry = await counterpart.offer(script="echo begin; sleep 0.5; seq -w 1 100000; echo end")
+    await counterpart.until(lambda: "begin" in entry.log())
+    await counterpart.stop()
+    await probe.wait_for("logs.delayed")
+    await asyncio.sleep(1.5)
+    await counterpart.start()
+    await ended(counterpart, entry, 20)
+    [(stream, offset, length)] = entry.gaps
+    whole = b"begin\n" + b"".join(b"%06d\n" % number for number in range(1, 100_001)) + b"end\n"
+    assert stream == "stdout"
+    assert entry.logs["stdout"] == whole[:offset] + whole[offset + length :]
+    assert length > len(whole) - 200_000
+
+
+async def test_output_past_the_servers_limit_is_dropped(counterpart: Counterpart, runner: Any) -> None:
+    """A server that cuts a log gets no more of it, and the end is accepted."""
+    counterpart.log_limit = 1000
+    await runner()
+    entry = await counterpart.offer(script="seq 1 100000")
+    report = await ended(counterpart, entry)
+    assert len(entry.logs["stdout"]) == 1000
+    assert report["outcome"] == "completed"
+
+
+async def test_what_the_server_does_not_list_is_stopped_and_not_reported(
+    counterpart: Counterpart, runner: Any, probe: Probe
+) -> None:
+    """An assignment that was taken away ends without a word: somebody else has it now."""
+    await runner()
+    entry = await counterpart.offer(script="echo up; sleep 100")
+    await counterpart.until(lambda: "up" in entry.log())
+    entry.wanted = False
+    await counterpart.change()
+    await probe.wait_for("assignment.ended", lambda fields: fields["outcome"] == "lost")
+    assert entry.reports == 0
+    again = await counterpart.offer(script="echo fresh")
+    await ended(counterpart, again)
+
+
+@pytest.mark.parametrize(("on_loss", "outcome"), [("retry", "lost"), ("hold", "completed")])
+async def test_a_runner_cut_off_for_too_long_stops_what_others_may_have(
+    on_loss: str, outcome: str, counterpart: Counterpart, runner: Any, probe: Probe, tmp_path: Path
+) -> None:
+    """Past the limit its retried jobs may run elsewhere, so they end here; others go on."""
+    counterpart.intervals |= {"lost_after": 1.0, "sync_wait": 0.3}
+    waits = f"until test -e {tmp_path}/go; do sleep 0.05; done"
+    agent = await runner()
+    entry = await counterpart.offer(script=f"echo up; {waits}", on_loss=on_loss)
+    await counterpart.until(lambda: "up" in entry.log())
+    await counterpart.freeze()
+    if outcome == "lost":
+        await probe.wait_for("assignment.ended", lambda fields: fields["outcome"] == "lost")
+        return
+    await eventually_cut(agent)
+    await counterpart.thaw()
+    (tmp_path / "go").touch()
+    assert (await ended(counterpart, entry, 30))["outcome"] == "completed"
+
+
+async def eventually_cut(agent: Any) -> None:
+    """Wait until the server has been silent for longer than it lets a runner live."""
+    async with asyncio.timeout(20):
+        while agent.silence < 1.5:  # noqa: ASYNC110 - a clock has no event to wait for
+            await asyncio.sleep(0.05)
+
+
+async def test_the_same_name_is_the_same_runner_after_a_restart(
+    counterpart: Counterpart, runner: Any, tmp_path: Path
+) -> None:
+    """The second start needs no registration token: the runner's own is kept, for its user alone."""
+    first = await runner()
+    await first.stop()
+    assert counterpart.left
+    token = tmp_path / "runner" / "token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    await runner(token=None)
+    assert counterpart.term == 2
+    assert token.read_text() == "hfr_2"
+
+
+async def test_two_processes_are_not_one_runner(runner: Any) -> None:
+    """A second start in the same folder is refused by a sentence."""
+    await runner()
+    with pytest.raises(RunnerBusy, match="another process is runner 'build-7' already"):
+        await runner()
+
+
+async def test_a_superseded_runner_stops_its_work_and_says_so(
+    counterpart: Counterpart, runner: Any, probe: Probe
+) -> None:
+    """Another registration under its name takes everything away."""
+    agent = await runner()
+    entry = await counterpart.offer(script="echo up; sleep 100")
+    await counterpart.until(lambda: "up" in entry.log())
+    counterpart.term += 1
+    await counterpart.change()
+    agent.sync.wake()
+    with pytest.raises(ServerRefused, match="superseded"):
+        await asyncio.wait_for(agent.ended(), 10)
+    await probe.wait_for("assignment.ended", lambda fields: fields["outcome"] == "lost")
+
+
+async def test_a_report_that_nobody_heard_is_told_after_a_restart(
+    counterpart: Counterpart, runner: Any, probe: Probe, tmp_path: Path
+) -> None:
+    """A runner that has to leave while the server is away keeps the end of its command for the next start."""
+    agent = await runner()
+    entry = await counterpart.offer(script="echo up; sleep 0.5")
+    await counterpart.until(lambda: "up" in entry.log())
+    await counterpart.stop()
+    # Logs come first, so nothing is reported while they cannot be delivered; this one has shipped all.
+    await probe.wait_for("report.postponed")
+    await agent.stop(0.0)
+    assert len(list((tmp_path / "runner" / "reports").iterdir())) == 1
+    await counterpart.start()
+    await runner()
+    assert (await ended(counterpart, entry))["outcome"] == "completed"
+    await counterpart.until(lambda: counterpart.syncs[-1]["held"] == [])
+    assert list((tmp_path / "runner" / "reports").iterdir()) == []
+
+
+async def test_a_stop_lets_work_finish(counterpart: Counterpart, runner: Any) -> None:
+    """While it drains the server is told so, nothing new begins, and what ran is completed."""
+    agent = await runner()
+    entry = await counterpart.offer(script="echo up; sleep 0.7; echo done")
+    await counterpart.until(lambda: "up" in entry.log())
+    stopping = asyncio.create_task(agent.stop(20))
+    await counterpart.until(lambda: counterpart.syncs[-1]["draining"])
+    late = await counterpart.offer(script="echo late")
+    assert await stopping is True
+    assert entry.report is not None
+    assert entry.report["outcome"] == "completed"
+    assert late.state == "offered"
+    assert counterpart.left
+
+
+async def test_what_does_not_finish_within_the_grace_is_handed_back(
+    counterpart: Counterpart, runner: Any
+) -> None:
+    """It is released, which costs the job nothing."""
+    counterpart.intervals["cancel_grace"] = 0.5
+    agent = await runner()
+    entry = await counterpart.offer(script="echo up; sleep 100")
+    await counterpart.until(lambda: "up" in entry.log())
+    assert await agent.stop(0.1) is False
+    assert entry.report is not None
+    assert entry.report["outcome"] == "released"
+
+
+async def test_a_drain_by_the_server_begins_nothing_new(
+    counterpart: Counterpart, runner: Any, probe: Probe
+) -> None:
+    """What runs goes on, and the runner stays until somebody stops it."""
+    counterpart.draining = True
+    agent = await runner()
+    await probe.wait_for("runner.drained")
+    assert agent.ready()
+
+
+async def test_once_runs_one_assignment_and_ends(counterpart: Counterpart, runner: Any) -> None:
+    """Of two offers one is taken."""
+    entries = [await counterpart.offer(script="true") for _ in range(2)]
+    agent = await runner(once=True)
+    await asyncio.wait_for(agent.ended(), 10)
+    await agent.stop()
+    assert [entry.report is None for entry in entries] == [False, True]
+
+
+async def test_idle_exit_ends_a_runner_without_work(counterpart: Counterpart, runner: Any) -> None:
+    """The time counts from the last end, not from the start."""
+    agent = await runner(idle_exit=0.6)
+    entry = await counterpart.offer(script="sleep 1")
+    await asyncio.wait_for(agent.ended(), 10)
+    assert entry.report is not None
+
+
+async def test_a_broken_assignment_does_not_break_the_runner(
+    counterpart: Counterpart, runner: Any, tmp_path: Path
+) -> None:
+    """A folder that cannot be made fails one assignment by its reason; the next one runs."""
+    await runner()
+    (tmp_path / "runner" / "assignments").write_text("in the way")
+    report = await ended(counterpart, await counterpart.offer(script="true"))
+    assert report["reason"].startswith(("FileExistsError", "NotADirectoryError"))
+    (tmp_path / "runner" / "assignments").unlink()
+    assert (await ended(counterpart, await counterpart.offer(script="true")))["outcome"] == "completed"
+
+
+async def test_nothing_of_an_assignment_stays_behind(
+    counterpart: Counterpart, runner: Any, tmp_path: Path
+) -> None:
+    """Folder, script and buffered logs are gone with it."""
+    await runner()
+    await ended(counterpart, await counterpart.offer(script="echo x > file; mkdir -p a/b"))
+    await counterpart.until(lambda: counterpart.syncs[-1]["held"] == [])
+    assert os.listdir(tmp_path / "runner" / "assignments") == []
+    assert json.loads(json.dumps(counterpart.syncs[-1]))["free"] == 4
