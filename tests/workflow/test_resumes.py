@@ -84,7 +84,7 @@ async def test_a_retried_run_starts_its_failed_child_anew(
     async def ship() -> str:
         calls.append("ship")
         if len(calls) == 1:
-            raise holdfast.Poison("no lorry")  # noqa: EM101, TRY003 - short for a test
+            raise holdfast.Poison("no lorry")
         return "shipped"
 
     @app.workflow
@@ -101,7 +101,7 @@ async def test_a_retried_run_starts_its_failed_child_anew(
 
 
 async def test_a_fork_in_the_middle_of_branches_takes_each_as_it_stood(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any, eventually: Any
 ) -> None:
     """What another branch did later is done again, what it had done before is not; waits are waited anew."""
     later = asyncio.Event()
@@ -125,8 +125,11 @@ async def test_a_fork_in_the_middle_of_branches_takes_each_as_it_stood(
 
     await work(app)
     handle = await client.enqueue(plan.job())
-    while not any(one.branch == "main/a" and one.place == 1 for one in await client.history(handle.id)):
-        await asyncio.sleep(0)
+
+    async def is_there() -> bool:
+        return any((one.branch, one.place) == ("main/a", 1) for one in await client.history(handle.id))
+
+    await eventually(is_there)
     later.set()
     await rests(handle.id)
     forked = await client.fork(handle.id, at="second", branch="main/a")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.client.operator import Operator
 from holdfast.testing import ThrowawayDatabase
 
 HELD = "select count(*) from holdfast.live_jobs where worker_id is not null"
@@ -166,3 +167,105 @@ async def test_a_signal_is_seen_while_another_branch_works(
     await client.signal(handle.id, "go", "heard")
     assert await client.wait(handle.id, timeout=20) == ["worked", "heard"]
     assert (await client.job(handle.id)).attempt == 1
+
+
+async def test_a_run_signals_another_run_once(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, db: ThrowawayDatabase
+) -> None:
+    """However often it is replayed; one that has ended is an error that can be caught."""
+
+    @app.workflow
+    async def ask(run: holdfast.Run) -> list[Any]:
+        return [await run.wait_signal("go"), await run.wait_signal("go")]
+
+    @app.workflow
+    async def tell(run: holdfast.Run, other: int) -> str:
+        for n in range(2):
+            await run.signal(other, "go", {"n": n})
+        await run.wait_signal("end")
+        try:
+            await run.signal(other, "go")
+        except holdfast.RunEnded as error:
+            return str(error)
+        return "not reached"
+
+    await work(app)
+    asked = await client.enqueue(ask.job())
+    told = await client.enqueue(tell.job(other=asked.id))
+    assert await client.wait(asked.id, timeout=20) == [{"n": 0}, {"n": 1}]
+    await rests(told.id)
+    await client.signal(told.id, "end")
+    assert (
+        await client.wait(told.id, timeout=20)
+        == f"run {asked.id} has ended or does not exist: it takes no signals"
+    )
+    assert await db.value("select count(*) from holdfast.signals where run_id = $1", asked.id) == 2
+    lines = await client.activities(told.id)
+    assert lines[0].parameters == {"args": [asked.id, {"n": 0}]}
+
+
+async def test_what_no_signal_can_carry_is_refused_at_the_door(client: holdfast.Client) -> None:
+    """A NUL, a number that JSON has not, too much of it, and names that are none; nothing is sent."""
+    for payload, problem in (
+        ("a\x00b", "NUL character"),
+        (float("nan"), "number nan"),
+        ("x" * (1024 * 1024), "1,048,578 bytes where 1,048,576 are allowed"),
+        (object(), "type object cannot be turned into JSON"),
+    ):
+        with pytest.raises(holdfast.InputInvalid, match=problem):
+            await client.signal(1, "go", payload)
+    for name in ("", "a\x00b", "x" * 201):
+        with pytest.raises(holdfast.OptionInvalid, match="name is"):
+            await client.signal(1, name)
+    with pytest.raises(holdfast.OptionInvalid, match="key is"):
+        await client.signal(1, "go", key="\x00")
+
+
+@pytest.mark.parametrize("wait", ["signal", "sleep", "child", "children", "retry", "branches"])
+async def test_a_waiting_run_says_why(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, db: ThrowawayDatabase, wait: str
+) -> None:
+    """In a sentence that names what has to come."""
+
+    @app.job(queue="elsewhere")
+    async def job() -> None: ...
+
+    async def never() -> None:
+        msg = "no luck"
+        raise ValueError(msg)
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> None:
+        match wait:
+            case "signal":
+                await run.wait_signal("approved", timeout=3600)
+            case "sleep":
+                await run.sleep(timedelta(hours=1))
+            case "child":
+                await run.child(job.job())
+            case "children":
+                await run.children([job.job(), job.job()])
+            case "retry":
+                await run.step(never, max_attempts=2, retry=holdfast.Constant(timedelta(hours=1)))
+            case "branches":
+                async with run.branches() as branches:
+                    branches.start("a", run.wait_signal("approved"))
+                    branches.start("b", run.sleep(3600))
+
+    told = {
+        "signal": "signal 'approved'",
+        "sleep": "the end of a sleep of 3600 s",
+        "child": "child 2",
+        "children": "2 children from 2 on",
+        "retry": "the next try of step 'never'",
+        "branches": "signal 'approved'; the end of a sleep of 3600 s",
+    }
+    await work(app, queues=("default",))
+    handle = await client.enqueue(plan.job())
+    await rests(handle.id)
+    operator = Operator(db.database, "ada").jobs
+    assert told[wait] in str(await operator.why(handle.id))
+    await client.pause(handle.id, reason="audit")
+    assert "audit" in str(await operator.why(handle.id))
+    await client.resume(handle.id)
+    assert told[wait] in str(await operator.why(handle.id))

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.options import resolved, seconds_from
+from holdfast.app.signals import signal_statement
 from holdfast.client.answer import (
     LOOKS,
     PAUSED,
@@ -23,7 +24,6 @@ from holdfast.client.answer import (
     fork_refusal,
 )
 from holdfast.client.keywords import EnqueueOptions, chosen, several
-from holdfast.client.signals import signal_statement
 from holdfast.client.trees import grown
 from holdfast.errors import JobNotFound, WaitTimeout
 from holdfast.model.audit import Mandate

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.app.signals import signal_statement
 from holdfast.client.answer import LOOKS, PAUSED, RESUMED, check_run_refusal, checked_run, fork_refusal
 from holdfast.client.job_operator import JobOperator
-from holdfast.client.signals import signal_statement
 from holdfast.client.trees import grown
 from holdfast.errors import JobNotFound, RunEnded
 from holdfast.model.audit import Mandate

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.client.signals import signal_statement
+from holdfast.app.signals import signal_statement
 from holdfast.engine.claims import Claim
 from holdfast.engine.interfaces import Signal
 from holdfast.errors import LeaseLost

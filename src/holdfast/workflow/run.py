@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.options import Options, checked_text, resolved, seconds_from
+from holdfast.app.signals import signal_statement
 from holdfast.app.workflow import Workflow
 from holdfast.errors import OptionInvalid
 from holdfast.model.blob import Blob
@@ -94,7 +95,7 @@ class Run:
         return await steps.perform(self._replay, made_call(function, args, StepOptions(**options)))
 
     async def blob(self, function: Callable[..., Any], *args: Any, **options: Unpack[StepKeywords]) -> Blob:
-        """Call a step whose result (bytes or a JSON value, up to 64 MiB) is kept apart; returns its `Blob`."""
+        """Call a step whose result (bytes or a JSON value, up to 64 MiB) is kept apart; returns a `Blob`."""
         call = made_call(function, args, StepOptions(**options, apart=True))
         kept: Blob = await steps.perform(self._replay, call)
         return kept
@@ -119,6 +120,17 @@ class Run:
             self._replay.remember(spot.note(StepState.COMPLETED))
             if not self._replay.frozen:
                 self._replay.outbox.append(resolved(request, Options(**options)))
+
+    async def signal(self, run_id: int, name: str, payload: Any = None) -> None:
+        """Send a signal to another run, once, as a step; raises `RunEnded`, `InputInvalid`."""
+        key = f"run {self.id} {self.uuid()}"
+        statement = signal_statement(run_id, name, payload, key)
+
+        async def send(*_shown: Any) -> None:
+            await self._replay.ledger.ask(statement)
+
+        call = made_call(send, (run_id, payload), StepOptions(name=f"signal {name}"[:200]))
+        await steps.perform(self._replay, call)
 
     # --- waits
 
