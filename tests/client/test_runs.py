@@ -104,6 +104,8 @@ async def test_a_program_sees_the_tree_of_its_run(
     )
     await call("signal", handle.id, "approved")
     await rests(handle.id, "child ")
+    child = (await client.run(handle.id)).families[1].id
+    await rests(child, "courier")
     node = await call("run", handle.id)
     weighed, shipped = node.families
     assert (weighed.states, shipped.states) == ({"completed": 1, "failed": 1}, {"waiting": 1})

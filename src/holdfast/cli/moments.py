@@ -65,6 +65,11 @@ def span(length: timedelta) -> str:
     return " ".join(part for part in parts if part)
 
 
+def took(length: timedelta) -> str:
+    """Return how long something took, below a second in ms."""
+    return span(length) if length >= timedelta(seconds=1) else f"{length / timedelta(milliseconds=1):.0f}ms"
+
+
 def ago(moment: datetime | None, now: datetime) -> str | None:
     """Return how long *moment* is from *now*, such as 5m ago or in 5m."""
     if moment is None:

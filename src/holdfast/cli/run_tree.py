@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from holdfast.cli.moments import ago, clock, span
+from holdfast.cli.moments import ago, clock, span, took
 from holdfast.cli.output import print_table
 from holdfast.cli.story import act_row
 from holdfast.model.audit import AuditRecord
 from holdfast.model.job import JobState
 from holdfast.model.run import Family, RunNode, RunSummary, StepSummary
-from holdfast.model.step import StepKind, StepState
+from holdfast.model.step import COMPENSATION, MAIN, StepKind, StepState
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -39,8 +39,9 @@ def print_tree(node: RunNode, audit: Sequence[AuditRecord], now: datetime) -> No
     from rich.console import Console
 
     typer.echo(f"enqueued  {clock(node.run.created_at)} ({ago(node.run.created_at, now)})")
-    if node.run.parent_id is not None:
-        typer.echo(f"parent    {node.run.parent_id}")
+    for name, other in (("parent", node.run.parent_id), ("fork of", node.run.forked_from)):
+        if other is not None:
+            typer.echo(f"{name:<9} {other}")
     # Into a pipe nothing is cut: whoever greps wants the whole line.
     console = Console(width=None if sys.stdout.isatty() else 10_000, soft_wrap=not sys.stdout.isatty())
     console.print(_run_tree(node, now))
@@ -55,6 +56,9 @@ def _run_tree(node: RunNode, now: datetime) -> Tree:
     tree = Tree(_run_line(node.run, now))
     if node.why is not None:
         tree.add(_plain(node.why, "yellow"))
+    waits = node.run.suspension
+    if waits is not None and waits.paused and waits.pause_reason is not None and node.run.worker_id is None:
+        tree.add(_plain(f"after that it waits for {waits.reason}", "dim"))
     for signal in node.signals:
         key = f", key {signal.key}" if signal.key is not None else ""
         tree.add(_plain(f"signal {signal.name} is unread{key}, sent {ago(signal.sent_at, now)}", "dim"))
@@ -69,7 +73,7 @@ def _run_line(run: RunSummary, now: datetime) -> Text:
     state = "paused" if run.suspension is not None and run.suspension.paused else run.state.value
     line = _plain(f"{run.id} {run.kind} ", "bold").append(state, STYLES.get(state, ""))
     if run.finished_at is not None:
-        line.append(f"  in {span(run.finished_at - run.created_at)}, {ago(run.finished_at, now)}")
+        line.append(f"  in {took(run.finished_at - run.created_at)}, {ago(run.finished_at, now)}")
     if run.state is not JobState.COMPLETED and run.reason:
         line.append(f"  {run.reason.splitlines()[0][:200]}", "red")
     return line
@@ -79,7 +83,7 @@ class _Branches:
     """The steps of one run, each in its branch, a branch where it began."""
 
     def __init__(self, node: RunNode, now: datetime) -> None:
-        self._now = now
+        self._now, self._is_over = now, node.run.state.is_final
         self._families = {family.id: family for family in node.families}
         self._steps: dict[str, list[StepSummary]] = {}
         for step in node.steps:
@@ -90,7 +94,7 @@ class _Branches:
         """Put the branches that have no parent here under *tree*; the run's own has no heading."""
         for name in self._steps:
             if self._above(name) is None:
-                self._fill_branch(tree if name == "main" else tree.add(_plain(name, "bold")), name)
+                self._fill_branch(tree if name == MAIN else _add_branch(tree, name), name)
 
     def _above(self, name: str) -> str | None:
         """Return the nearest branch above that has steps of its own to show."""
@@ -105,16 +109,16 @@ class _Branches:
         for step in sorted(self._steps[name], key=lambda step: step.place):
             for other in [one for one in below if self._began(one) <= _moment(step)]:
                 below.remove(other)
-                self._fill_branch(tree.add(_plain(other.removeprefix(f"{name}/"), "bold")), other)
+                self._fill_branch(_add_branch(tree, other.removeprefix(f"{name}/")), other)
             self._add_step(tree, step)
         for other in below:
-            self._fill_branch(tree.add(_plain(other.removeprefix(f"{name}/"), "bold")), other)
+            self._fill_branch(_add_branch(tree, other.removeprefix(f"{name}/")), other)
 
     def _began(self, name: str) -> float:
         return min(_moment(step) for step in self._steps[name])
 
     def _add_step(self, tree: Tree, step: StepSummary) -> None:
-        leaf = tree.add(_step_line(step, self._now))
+        leaf = tree.add(_step_line(step, self._now, is_over=self._is_over))
         family = None if step.child_id is None else self._families.get(step.child_id)
         if family is not None:
             for below in _family_trees(family, self._now):
@@ -126,18 +130,24 @@ def _moment(step: StepSummary) -> float:
     return float("inf") if began is None else began.timestamp()
 
 
-def _step_line(step: StepSummary, now: datetime) -> Text:
+def _add_branch(tree: Tree, name: str) -> Tree:
+    return tree.add(_plain("compensation" if name == COMPENSATION else f"branch {name}", "bold"))
+
+
+def _step_line(step: StepSummary, now: datetime, *, is_over: bool) -> Text:
     what = step.name if step.kind is StepKind.STEP else _kind_line(step)
-    line = _plain(f"{what} ", "").append(step.state.value, STYLES.get(step.state.value, ""))
+    state = "unfinished" if is_over and not step.state.is_final else step.state.value
+    line = _plain(f"{what} ", "").append(state, STYLES.get(state, ""))
     if step.tries > 1:
         line.append(f"  try {step.tries}")
     if step.finished_at is not None and step.started_at is not None:
-        line.append(f"  {span(step.finished_at - step.started_at)}", "dim")
-    elif step.started_at is not None:
+        line.append(f"  {took(step.finished_at - step.started_at)}", "dim")
+    elif step.started_at is not None and not is_over:
         line.append(f"  since {span(now - step.started_at)}", "dim")
-    if step.wake_at is not None and not step.state.is_final:
-        again = "next try" if step.state is StepState.RETRYING else "until then"
-        line.append(f"  {again} {ago(step.wake_at, now)}")
+    if step.wake_at is not None and state != "unfinished" and not step.state.is_final:
+        line.append(
+            f"  {'next try' if step.state is StepState.RETRYING else 'ends'} {ago(step.wake_at, now)}"
+        )
     if step.error:
         line.append(f"  {step.error.splitlines()[0][:200]}", "red")
     return line

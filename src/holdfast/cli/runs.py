@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from holdfast.cli.moments import ago, clock, span
+from holdfast.cli.moments import ago, clock, took
 from holdfast.cli.operating import group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
 from holdfast.cli.run_tree import print_tree
@@ -19,7 +19,7 @@ from holdfast.client.run_operator import DEEPEST
 from holdfast.errors import OptionInvalid
 from holdfast.model.job import JobState
 from holdfast.model.run import RunFilter, RunSummary
-from holdfast.model.step import ActivityRecord, StepRecord
+from holdfast.model.step import MAIN, ActivityRecord, StepRecord
 
 app = group("See the runs of workflows and act on them.")
 
@@ -195,9 +195,9 @@ def _call(call: ActivityRecord) -> tuple[object, ...]:
         call.id,
         clock(call.started_at),
         f"#{call.attempt}",
-        call.step if call.branch == "main" else f"{call.branch}: {call.step}",
+        call.step if call.branch == MAIN else f"{call.branch}: {call.step}",
         call.tried,
-        span(timedelta(seconds=call.seconds)),
+        took(timedelta(seconds=call.seconds)),
         _value(call.result),
         _error(call.error),
     )

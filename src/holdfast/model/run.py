@@ -76,6 +76,7 @@ class RunSummary:
     worker_id: int | None
     cancel_requested_at: datetime | None
     reason: str | None
+    forked_from: int | None
     suspension: Suspension | None
 
 

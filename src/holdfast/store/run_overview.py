@@ -18,7 +18,7 @@ _SQL = blocks("run_overview")
 # How much of a run's tree is shown: members of a family, nodes in all, steps of a run.
 MEMBERS, NODES, STEPS = 20, 300, 200
 # How many columns a summary has, of which the last is what the run waits for, and where its state is.
-SUMMARY, STATE = 17, 3
+SUMMARY, STATE = 18, 3
 
 
 def list_runs(chosen: RunFilter, *, before: int | None, limit: int) -> Statement[list[RunSummary]]:

@@ -14,6 +14,7 @@ select * from (
     (select l.job_id, l.kind, l.queue, l.state, l.attempt, l.failures, j.max_attempts, j.tags, j.parent_id,
             j.created_at, nullif(l.run_at, 'infinity'), l.started_at, null::timestamptz, l.worker_id,
             l.cancel_requested_at, null::text,
+            (case when jsonb_typeof(j.meta -> 'forked_from') = 'number' then j.meta -> 'forked_from' end)::bigint,
             case when s.run_id is not null then jsonb_build_object(
                 'signals', s.signals, 'families', s.families, 'wake_at', s.wake_at, 'paused', s.paused,
                 'pause_reason', s.pause_reason, 'reason', s.reason, 'since', s.since)::text end
@@ -26,7 +27,8 @@ select * from (
      order by l.job_id desc limit $8::integer)
     union all
     (select f.job_id, f.kind, f.queue, f.outcome, f.attempt, f.failures, j.max_attempts, j.tags, j.parent_id,
-            j.created_at, null, f.started_at, f.finished_at, f.worker_id, null, f.reason, null
+            j.created_at, null, f.started_at, f.finished_at, f.worker_id, null, f.reason,
+            (case when jsonb_typeof(j.meta -> 'forked_from') = 'number' then j.meta -> 'forked_from' end)::bigint, null
      from holdfast.finished_jobs f join holdfast.jobs j on j.id = f.job_id
      where f.outcome = any ($2::text[]) and f.kind = any (array(select w.kind from flows w))
        and ($4::text is null or f.queue = $4::text)
@@ -67,6 +69,7 @@ select n.above, n.family_id, j.id, j.kind, j.queue, coalesce(l.state, f.outcome)
        coalesce(l.failures, f.failures), j.max_attempts, j.tags, j.parent_id, j.created_at,
        nullif(l.run_at, 'infinity'), coalesce(l.started_at, f.started_at), f.finished_at,
        coalesce(l.worker_id, f.worker_id), l.cancel_requested_at, f.reason,
+       (case when jsonb_typeof(j.meta -> 'forked_from') = 'number' then j.meta -> 'forked_from' end)::bigint,
        case when s.run_id is not null then jsonb_build_object(
            'signals', s.signals, 'families', s.families, 'wake_at', s.wake_at, 'paused', s.paused,
            'pause_reason', s.pause_reason, 'reason', s.reason, 'since', s.since)::text end,
