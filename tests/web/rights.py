@@ -3,6 +3,8 @@
 from holdfast.model.token import Right
 
 OPEN = (("GET", "/livez"), ("GET", "/readyz"), ("GET", "/schema"), ("GET", "/schema/openapi.json"))
+# What answers 404 under /schema.
+NOTHING = (("GET", "/schema/{path}"),)
 
 RIGHTS = {
     ("GET", "/metrics"): Right.READ,
@@ -48,4 +50,19 @@ RIGHTS = {
     ("POST", "/api/v1/tokens/{token_id}/revoke"): Right.ADMINISTER,
     ("GET", "/api/v1/audit"): Right.READ,
     ("GET", "/api/v1/clock"): Right.READ,
+    ("GET", "/api/v1/events"): Right.READ,
+    ("GET", "/api/v1/jobs/{job_id}/events"): Right.READ,
+    ("GET", "/api/v1/jobs/{job_id}/logs/streams"): Right.READ,
+    ("GET", "/api/v1/jobs/{job_id}/attempts/{attempt}/logs/{stream}"): Right.READ,
+    ("POST", "/runner/v1/register"): Right.REGISTER,
+    ("POST", "/runner/v1/sync"): Right.RUN,
+    ("POST", "/runner/v1/claim"): Right.RUN,
+    ("POST", "/runner/v1/leave"): Right.RUN,
+    ("POST", "/runner/v1/assignments/{job}/{attempt}/accept"): Right.RUN,
+    ("POST", "/runner/v1/assignments/{job}/{attempt}/start"): Right.REPORT,
+    ("POST", "/runner/v1/assignments/{job}/{attempt}/progress"): Right.REPORT,
+    ("POST", "/runner/v1/assignments/{job}/{attempt}/finish"): Right.REPORT,
+    ("GET", "/runner/v1/assignments/{job}/{attempt}/spec"): Right.REPORT,
+    ("PUT", "/runner/v1/assignments/{job}/{attempt}/artifacts/{name}"): Right.REPORT,
+    ("PATCH", "/runner/v1/assignments/{job}/{attempt}/logs/{stream}"): Right.REPORT,
 }
