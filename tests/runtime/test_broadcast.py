@@ -43,6 +43,14 @@ class Room(RuleBasedStateMachine):
                     self.dropped.add(listener)
                     unheard.clear()
 
+    @rule()
+    def drop_all(self) -> None:
+        """Everybody is dropped who is here."""
+        self.broadcaster.drop_all()
+        for listener, unheard in self.unheard.items():
+            self.dropped.add(listener)
+            unheard.clear()
+
     @rule(listener=listeners)
     def hear(self, listener: Listener[int]) -> None:
         """Who listens hears what came, in order, once."""

@@ -105,6 +105,15 @@ class Feed(Service):
         """Forget a listener."""
         self._broadcaster.unsubscribe(listener)
 
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return self._broadcaster.count
+
+    def release(self) -> None:
+        """Drop every listener, so that a service can stop."""
+        self._broadcaster.drop_all()
+
     def notified(self, topic: str, rest: str) -> None:
         """React to a notification; see `store.listen`."""
         if topic == "log" and rest.isdecimal():

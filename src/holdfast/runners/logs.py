@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from holdfast.errors import (
     InputInvalid,
-    LeaseLost,
     LogOffsetWrong,
     LogRefused,
     OptionInvalid,
     PayloadTooLarge,
 )
+from holdfast.runners.ends import stale
 from holdfast.runners.packing import unpacked
 from holdfast.store import log_chunks
 from holdfast.store.attempts import Fence
@@ -40,10 +40,14 @@ class LogPatch:
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where a stream goes on; from *cut_at* on, where the limit of its job lay, nothing is kept."""
+    """Where a stream goes on; from *cut_at* on, where the limit of its job lay, nothing is kept.
+
+    *cancelling* says that the job was asked to stop.
+    """
 
     size: int
     cut_at: int | None = None
+    cancelling: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +71,18 @@ class LogIntake:
     async def append(self, key: StreamKey, patch: LogPatch) -> LogPlace:
         """Append to a stream; bytes that are there already are compared and passed over.
 
-        Raises `LeaseLost`, `LogOffsetWrong` where the patch begins behind the end of the stream, `LogRefused`
-        where it contradicts it, `PayloadTooLarge`, `InputInvalid`.
+        Raises `AssignmentStale`, `LogOffsetWrong` where the patch begins behind the end of the stream,
+        `LogRefused` where it contradicts it, `PayloadTooLarge`, `InputInvalid`.
         """
         piece, is_last = await _piece(key, patch), False
         for _ in range(ROUNDS):
             statement = log_chunks.append_chunk(key, piece, self.limits, is_last=is_last)
             appended = await self._database.run(statement)
             if appended is None:
-                raise LeaseLost(*key.fence)
+                raise await stale(self._database, key.fence)
             rest = await self._rest(key, piece, appended)
             if rest is None:
-                return LogPlace(appended.size, appended.cut_at)
+                return LogPlace(appended.size, appended.cut_at, appended.cancelling)
             piece, is_last = rest, appended.verdict is Verdict.FULL
         raise LogOffsetWrong(key.stream, offset=piece.byte_offset, size=patch.offset)
 
@@ -96,7 +100,8 @@ class LogIntake:
     async def close(self, key: StreamKey, total: LogTotal) -> LogPlace:
         """Close a stream, once all of it is here, and remember whether it is what the runner wrote.
 
-        Safe to repeat.  Raises `LeaseLost`, and `LogOffsetWrong` where bytes are missing that are not lost.
+        Safe to repeat.  Raises `AssignmentStale`, and `LogOffsetWrong` where bytes are missing that are
+        not lost.
         """
         place = await self.append(key, LogPatch(offset=await self._size(key), body=b""))
         lacking = 0 if place.cut_at is not None else total.size - place.size
@@ -110,7 +115,7 @@ class LogIntake:
             key, total=total.size, sha256=sha256, intact=intact, late_seconds=self.limits.late_seconds
         )
         if not await self._database.run(closing):
-            raise LeaseLost(*key.fence)
+            raise await stale(self._database, key.fence)
         return place
 
     async def lacking(self, fence: Fence, totals: Mapping[str, LogTotal]) -> dict[str, int]:

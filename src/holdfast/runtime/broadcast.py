@@ -29,12 +29,17 @@ class Listener(Generic[T]):
         if self.dropped:
             return False
         if len(self._waiting) >= self._backlog:
-            self.dropped = True
-            self._waiting.clear()
+            self.drop()
         else:
             self._waiting.append(news)
         self._filled.set()
         return not self.dropped
+
+    def drop(self) -> None:
+        """Let it hear nothing more, not even what came before."""
+        self.dropped = True
+        self._waiting.clear()
+        self._filled.set()
 
     def heard(self) -> list[T]:
         """Return what came since the last call."""
@@ -81,6 +86,17 @@ class Broadcaster(Generic[T]):
         for listener in found:
             if not listener.tell(news):
                 self.unsubscribe(listener)
+
+    def drop_all(self) -> None:
+        """Drop every listener: there will be no more news."""
+        for listener in {one for some in self._listeners.values() for one in some}:
+            listener.drop()
+            self.unsubscribe(listener)
+
+    @property
+    def count(self) -> int:
+        """How many listeners there are."""
+        return len({one for some in self._listeners.values() for one in some})
 
     @property
     def topics(self) -> frozenset[Hashable]:

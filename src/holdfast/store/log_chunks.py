@@ -81,12 +81,16 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The answer to a piece: the stream has *size* bytes now, the job *room* for more."""
+    """The answer to a piece: the stream has *size* bytes now, the job *room* for more.
+
+    *cancelling* says that the job was asked to stop.
+    """
 
     verdict: Verdict
     size: int
     room: int
     cut_at: int | None
+    cancelling: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,12 @@ from holdfast.web.api import (
     job_acts,
     job_logs,
     jobs,
+    live,
+    log_bytes,
     queues,
     run_acts,
+    runner_logs,
+    runners,
     runs,
     schedules,
     tokens,
@@ -36,6 +40,7 @@ ROUTERS = (
     jobs.router,
     job_acts.router,
     job_logs.router,
+    log_bytes.router,
     queues.router,
     workers.router,
     schedules.router,
@@ -43,13 +48,15 @@ ROUTERS = (
     run_acts.router,
     tokens.router,
     audit.router,
+    live.router,
 )
+RUNNER_ROUTERS = (runners.router, runner_logs.router)
 
 
 def application(backing: Backing, gate: Gate) -> Litestar:
     """Return the service as an ASGI application."""
     made = Litestar(
-        route_handlers=[health.router, Router(API, route_handlers=[*ROUTERS])],
+        route_handlers=[health.router, *RUNNER_ROUTERS, Router(API, route_handlers=[*ROUTERS])],
         guards=[gate],
         dependencies=providers(backing),
         exception_handlers={

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.client.feed import Feed
 from holdfast.client.intake import Intake
 from holdfast.client.operator import Operator
 from holdfast.client.submission import Submissions
 from holdfast.client.watch import Watch
 from holdfast.model.token import Caller
 from holdfast.runners.desk import Desk
+from holdfast.runners.logs import LogIntake
 from holdfast.runtime.events import Events
 from holdfast.runtime.exposition import Check
 from holdfast.runtime.metrics import Metrics
@@ -31,6 +33,7 @@ class Backing:
     intake: Intake
     metrics: Metrics
     watch: Watch
+    feed: Feed
     desk: Desk
     lives: Check
     ready: Check
@@ -38,6 +41,11 @@ class Backing:
     def operator(self, caller: Caller) -> Operator:
         """Return the operator who acts in the name of *caller*, from their address."""
         return Operator(AddressedDatabase(self.database, caller.address), caller.name)
+
+    @property
+    def logs(self) -> LogIntake:
+        """What takes the logs of runners in."""
+        return LogIntake(self.database)
 
     @property
     def submissions(self) -> Submissions:

@@ -13,6 +13,7 @@ class WebConfig:
 
     *rate* is how many requests a second each token may make; from *proxies* the address of a caller is
     believed.  *wait_limit* bounds a long poll, in seconds, and *body_limit* a request, in bytes.
+    Who takes nothing of what is sent for *reader_patience* seconds is cut off.
     """
 
     host: str = "127.0.0.1"
@@ -20,6 +21,7 @@ class WebConfig:
     rate: float = 500.0
     proxies: tuple[str, ...] = ()
     wait_limit: float = 30.0
+    reader_patience: float = 30.0
     body_limit: int = 4 * 1024 * 1024
     failures_burst: float = 20.0
     failures_rate: float = 0.2

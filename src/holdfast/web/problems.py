@@ -34,6 +34,7 @@ STATUS: Mapping[type[BaseException], int] = {
     errors.TokenNotFound: 404,
     errors.StepNotFound: 404,
     errors.BlobNotFound: 404,
+    errors.LogNotFound: 404,
     errors.DuplicateJob: 409,
     errors.StateConflict: 409,
     errors.WorkerEnded: 409,
@@ -47,6 +48,8 @@ STATUS: Mapping[type[BaseException], int] = {
     errors.LogsIncomplete: 409,
     errors.RunnerSuperseded: 401,
     errors.ProtocolUnsupported: 426,
+    errors.LogRefused: 409,
+    errors.LogOffsetWrong: 416,
     errors.TokenTaken: 409,
     errors.RequestKeyReused: 422,
     errors.RequestsTooMany: 429,
@@ -101,6 +104,8 @@ def answer_error(request: AnyRequest, error: HoldfastError) -> Response[Problem]
         headers["WWW-Authenticate"] = 'Bearer realm="holdfast"'
     if status in (429, 503):
         headers["Retry-After"] = str(math.ceil(getattr(error, "retry_after", 1.0)))
+    if isinstance(error, errors.LogOffsetWrong):
+        headers["Holdfast-Offset"] = str(error.size)
     facts = {name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)}
     problem = Problem(
         type=problem_type(type(error)),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
+from holdfast.client.feed import Feed
 from holdfast.client.intake import Intake
 from holdfast.client.watch import Watch
 from holdfast.errors import SettingInvalid
@@ -46,6 +47,7 @@ class WebServer:
         self.gate = Gate(database, config)
         self._watch = Watch(database, events)
         self._desk = Desk(database, events)
+        self._feed = Feed(database, events)
         backing = Backing(
             database=database,
             events=events,
@@ -53,6 +55,7 @@ class WebServer:
             intake=intake,
             metrics=metrics,
             watch=self._watch,
+            feed=self._feed,
             desk=self._desk,
             lives=lives,
             ready=ready,
@@ -62,10 +65,16 @@ class WebServer:
         self._task: asyncio.Task[None] | None = None
         self.address = ""
 
+    @property
+    def listeners(self) -> int:
+        """How many read event streams just now."""
+        return self._feed.listeners
+
     def listen_to(self, notifications: Notifications) -> None:
         """Hear of what other processes do."""
         notifications.subscribe(self.gate.notified)
         notifications.subscribe(self._desk.notified)
+        notifications.subscribe(self._feed.notified)
 
     async def start(self) -> None:
         """Begin to serve; raises `SettingInvalid` where the port is taken or the place is not safe."""
@@ -80,6 +89,7 @@ class WebServer:
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         await self._watch.start()
         await self._desk.start()
+        await self._feed.start()
         self._server = _Server(self._options())
         self._task = asyncio.create_task(self._server.serve([listener]), name="holdfast web")
         await self._server.ready.wait()
@@ -92,8 +102,10 @@ class WebServer:
         if server is not None and task is not None:
             self._watch.release()
             self._desk.release()
+            self._feed.release()
             server.should_exit = True
             await task
+        await self._feed.stop()
         await self._desk.stop()
         await self._watch.stop()
 
@@ -102,6 +114,10 @@ class WebServer:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Its connections inherit it: the kernel drops a reader that takes nothing for so long.
+            patience = round(1000 * self.config.reader_patience)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
         try:
             listener.bind((host, port))
         except OSError as error:

@@ -1,21 +1,21 @@
 -- name: append_chunk
--- Appends a piece of $6 bytes at byte $5 to stream $4 of an attempt; answers what it came to, see the function.  $9 says
--- that the limit cuts the stream behind this piece, $10 is the limit of the job in bytes.  Whoever ended the attempt
+-- Appends a piece of $6 bytes at byte $5 to stream $4 of an attempt; answers what it came to, see the function, and whether
+-- the job is to be cancelled.  $9 says that the limit cuts the stream behind this piece, $10 is the limit of the job in bytes.  Whoever ended the attempt
 -- himself may append $12 bytes more within $11 seconds.
 -- Locks the live_jobs row, so that nobody takes the job meanwhile, then the logs of the job.  Zero rows: the lease was lost.
 with held as materialized (
-    select l.job_id from holdfast.live_jobs l
+    select l.cancel_requested_at is not null as cancelling from holdfast.live_jobs l
     where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id = $3::bigint
       and l.state in ('claimed', 'running')
     for share
 ), allowed as materialized (
-    select null::bigint as late_limit from held
+    select null::bigint as late_limit, h.cancelling from held h
     union all
-    select $12::bigint
+    select $12::bigint, false
     where not exists (select from held)
       and holdfast.ended_by($1::bigint, $2::integer, $3::bigint, $11::double precision)
 )
-select a.verdict, a.size, a.room, a.cut_at
+select a.verdict, a.size, a.room, a.cut_at, w.cancelling
 from allowed w cross join lateral holdfast.append_chunk(
     $1::bigint, $2::integer, $4::text, $5::bigint, $6::bigint, $7::bytea, $8::boolean, $9::boolean, $10::bigint,
     w.late_limit) a;

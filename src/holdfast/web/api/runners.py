@@ -36,7 +36,7 @@ STALE = (errors.AssignmentStale, errors.AssignmentForeign, errors.JobNotFound, e
 _PLACE = "/assignments/{job:int}/{attempt:int}"
 
 
-def _runner(caller: Caller) -> RunnerCaller:
+def runner_of(caller: Caller) -> RunnerCaller:
     """Return the runner that a token speaks for; raises `AccessDenied` where it speaks for none."""
     token = caller.token
     if token is None or token.worker_id is None:
@@ -60,19 +60,19 @@ async def register(data: JSONBody[Register], backing: GivenBacking, caller: Give
 @act("/sync", Right.RUN, raises=(errors.RunnerSuperseded,))
 async def sync(data: JSONBody[Sync], backing: GivenBacking, caller: GivenCaller) -> Synced:
     """Say everything that a runner holds; the answer is everything it should hold."""
-    return await backing.desk.conversation.sync(_runner(caller), data)
+    return await backing.desk.conversation.sync(runner_of(caller), data)
 
 
 @act("/claim", Right.RUN, raises=(errors.RunnerSuperseded,))
 async def claim(data: JSONBody[Claim], backing: GivenBacking, caller: GivenCaller) -> Claimed:
     """Ask for assignments, those first that were offered and not accepted."""
-    return await backing.desk.conversation.claim(_runner(caller), data)
+    return await backing.desk.conversation.claim(runner_of(caller), data)
 
 
 @act("/leave", Right.RUN, status=204, raises=(errors.RunnerSuperseded, errors.RunnerHolding))
 async def leave(data: JSONBody[Leave], backing: GivenBacking, caller: GivenCaller) -> None:  # noqa: ARG001 - a number may come with it
     """Go in good order, holding nothing."""
-    await backing.desk.registrar.leave(_runner(caller))
+    await backing.desk.registrar.leave(runner_of(caller))
 
 
 @act(f"{_PLACE}/accept", Right.RUN, raises=STALE)
@@ -80,7 +80,7 @@ async def accept(
     job: Id, attempt: Attempt, data: JSONBody[Word], backing: GivenBacking, caller: GivenCaller
 ) -> Stand:
     """Accept an offer."""
-    return await backing.desk.conversation.say(_runner(caller), Fence(job, attempt), data, running=False)
+    return await backing.desk.conversation.say(runner_of(caller), Fence(job, attempt), data, running=False)
 
 
 @act(f"{_PLACE}/start", Right.REPORT, raises=STALE)
@@ -88,7 +88,7 @@ async def start(
     job: Id, attempt: Attempt, data: JSONBody[Word], backing: GivenBacking, caller: GivenCaller
 ) -> Stand:
     """Say that an assignment has begun."""
-    return await backing.desk.conversation.say(_runner(caller), Fence(job, attempt), data, running=True)
+    return await backing.desk.conversation.say(runner_of(caller), Fence(job, attempt), data, running=True)
 
 
 @act(f"{_PLACE}/progress", Right.REPORT, raises=STALE)
@@ -96,7 +96,7 @@ async def progress(
     job: Id, attempt: Attempt, data: JSONBody[Word], backing: GivenBacking, caller: GivenCaller
 ) -> Stand:
     """Say how far an assignment is, or that it lives."""
-    return await backing.desk.conversation.say(_runner(caller), Fence(job, attempt), data, running=True)
+    return await backing.desk.conversation.say(runner_of(caller), Fence(job, attempt), data, running=True)
 
 
 @act(f"{_PLACE}/finish", Right.REPORT, raises=(*STALE, errors.LogsIncomplete))
@@ -104,7 +104,7 @@ async def finish(
     job: Id, attempt: Attempt, data: JSONBody[Finish], backing: GivenBacking, caller: GivenCaller
 ) -> Finished:
     """Report the end of an assignment; safe to repeat."""
-    return await backing.desk.conversation.finish(_runner(caller), Fence(job, attempt), data)
+    return await backing.desk.conversation.finish(runner_of(caller), Fence(job, attempt), data)
 
 
 @look(
@@ -112,7 +112,7 @@ async def finish(
 )
 async def spec(job: Id, attempt: Attempt, backing: GivenBacking, caller: GivenCaller) -> Response[bytes]:
     """Give the bytes of a spec, as they were frozen when the job was enqueued."""
-    asked = _runner(caller).only_for(Fence(job, attempt))
+    asked = runner_of(caller).only_for(Fence(job, attempt))
     found = await backing.desk.files.spec(Fence(job, attempt), asked.worker_id)
     return Response(found.text.encode(), media_type="application/json", headers={"ETag": f'"{found.sha256}"'})
 
@@ -133,7 +133,7 @@ async def keep_artifact(
     caller: GivenCaller,
 ) -> Response[None]:
     """Keep a file of an assignment; the first bytes under a name stay."""
-    asked = _runner(caller).only_for(Fence(job, attempt))
+    asked = runner_of(caller).only_for(Fence(job, attempt))
     new = await backing.desk.files.keep(Fence(job, attempt), asked.worker_id, name, await request.body())
     return Response(None, status_code=201 if new else 200)
 

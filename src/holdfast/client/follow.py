@@ -1,0 +1,213 @@
+"""Follows one job, one queue or everything, from where a reader was: what an event stream tells."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.client.feed import EveryTopic, Feed, JobTopic, LogTopic, News, QueueTopic
+from holdfast.client.log_reader import LogReader
+from holdfast.errors import JobNotFound, OptionInvalid
+from holdfast.model.change import Change
+from holdfast.model.job import FINAL_STATES
+from holdfast.model.log import BEGINNING, LogMark
+from holdfast.runtime.broadcast import Listener
+from holdfast.store import feed as statements
+from holdfast.store.database import Database
+from holdfast.store.feed import FeedPlace
+from holdfast.store.log_chunks import LogChunk
+
+# Where nothing happens, a reader is told so in this rest, which also finds readers that are gone; in seconds.
+SILENCE = 15.0
+# Who was away for longer hears no more of what it missed than that it missed it.
+LONGEST_AWAY = timedelta(hours=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LogText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an attempt wrote: *text* at byte *offset* of its stream, or so many bytes that are *missing*.
+
+    Lines of a handler have a *level* and the stream ``handler``.  *cut* says that the stream ends there for
+    good.
+    """
+
+    attempt: int
+    stream: str
+    offset: int
+    at: datetime
+    text: str = ""
+    level: str | None = None
+    missing: int = 0
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One event: its *name*, its *data*, and the *id* from which a reader goes on who has heard it."""
+
+    name: str
+    data: Any
+    id: str
+
+
+DROPPED = "you fell behind and were dropped: connect again, and go on from the last id"
+SKIPPED = "more happened than is told: list the jobs to see how they stand"
+
+
+class JobFollower:
+    """Tells how a job stands at first, then what changes, and what it logs, until it has ended.
+
+    None is told where nothing happens for 15 s.
+    """
+
+    def __init__(self, feed: Feed, database: Database, job_id: int, *, logs: bool, since: str | None) -> None:
+        self._feed, self._database, self._reader = feed, database, LogReader(database)
+        self._job_id, self._logs = job_id, logs
+        self._mark = BEGINNING if since is None else LogMark.parse(since)
+        self._decoders: dict[tuple[int, str], codecs.IncrementalDecoder] = {}
+
+    async def check(self) -> None:
+        """Raise `JobNotFound` where there is nothing to follow."""
+        await self._standing()
+
+    async def tell(self) -> AsyncIterator[Told | None]:
+        """Give one event after another."""
+        topics = (JobTopic(self._job_id), LogTopic(self._job_id)) if self._logs else (JobTopic(self._job_id),)
+        listener = self._feed.subscribe(*topics)
+        try:
+            async for told in self._heard(listener):
+                yield told
+        finally:
+            self._feed.unsubscribe(listener)
+
+    async def _heard(self, listener: Listener[News]) -> AsyncIterator[Told | None]:
+        change = await self._standing()
+        before: Change | None = None
+        while True:
+            # Logs first: what is told as ended has nothing more to say.
+            if self._logs:
+                async for text in self._logged():
+                    yield text
+            if change != before:
+                yield Told("job", change, self._mark.text)
+                before = change
+            if change.state in FINAL_STATES:
+                return
+            if not await listener.wait(SILENCE):
+                yield None
+            if listener.dropped:
+                yield Told("dropped", {"detail": DROPPED}, self._mark.text)
+                return
+            heard = [news.what for news in listener.heard() if isinstance(news.what, Change)]
+            change = heard[-1] if heard else change
+
+    async def _standing(self) -> Change:
+        found = await self._database.run(statements.jobs_now([self._job_id]))
+        if not found:
+            raise JobNotFound(self._job_id)
+        return found[0]
+
+    async def _logged(self) -> AsyncIterator[Told]:
+        while True:
+            news = await self._reader.news(self._job_id, self._mark)
+            if news.mark == self._mark:
+                return
+            self._mark = news.mark
+            texts = [
+                LogText(line.fence.attempt, "handler", line.byte_offset, line.at, line.line, line.level)
+                for line in news.lines
+            ]
+            texts += [self._text(chunk) for chunk in news.chunks]
+            for nth, text in enumerate(texts, 1):
+                # Only behind the last one of a page does the mark of the page hold.
+                yield Told("log", text, self._mark.text if nth == len(texts) else "")
+
+    def _text(self, chunk: LogChunk) -> LogText:
+        piece, decoder = chunk.piece, self._decoders.get((chunk.attempt, chunk.stream))
+        if decoder is None:
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            self._decoders[chunk.attempt, chunk.stream] = decoder
+        if piece.data is None:
+            # A character that was cut by a gap will never be whole.
+            text = decoder.decode(b"", final=True)
+            decoder.reset()
+        else:
+            text = decoder.decode(piece.content())
+        return LogText(
+            chunk.attempt,
+            chunk.stream,
+            piece.byte_offset,
+            chunk.at,
+            text,
+            missing=piece.length if piece.data is None else 0,
+            cut=not piece.length,
+        )
+
+
+class WideFollower:
+    """Tells what changes in one queue or in all, after what a reader missed who was away.
+
+    A job's line tells how it stands, so that one told twice does no harm.
+    """
+
+    def __init__(self, feed: Feed, database: Database, queue: str | None, *, since: str | None) -> None:
+        self._feed, self._database, self._queue = feed, database, queue
+        self._since = None if since is None else read_place(since)
+
+    async def tell(self) -> AsyncIterator[Told | None]:
+        """Give one event after another, None where nothing happens for 15 s."""
+        listener = self._feed.subscribe(EveryTopic() if self._queue is None else QueueTopic(self._queue))
+        try:
+            place = await self._database.run(statements.feed_place())
+            yield Told("begun", {}, place_text(self._since or place))
+            if self._since is not None:
+                async for told in self._missed(self._since, place):
+                    yield told
+            async for told in self._heard(listener, place):
+                yield told
+        finally:
+            self._feed.unsubscribe(listener)
+
+    async def _missed(self, since: FeedPlace, now: FeedPlace) -> AsyncIterator[Told]:
+        if now.moment - since.moment > LONGEST_AWAY:
+            yield Told("skipped", {"detail": SKIPPED}, place_text(now))
+            return
+        for news in await self._feed.since(since):
+            if not isinstance(news.what, Change) or self._queue in (None, news.what.queue):
+                yield self._told(news, now)
+
+    async def _heard(self, listener: Listener[News], place: FeedPlace) -> AsyncIterator[Told | None]:
+        while True:
+            if not await listener.wait(SILENCE):
+                yield None
+            if listener.dropped:
+                yield Told("dropped", {"detail": DROPPED}, place_text(place))
+                return
+            for news in listener.heard():
+                place = news.place or place
+                yield self._told(news, place)
+
+    def _told(self, news: News, place: FeedPlace) -> Told:
+        if isinstance(news.what, Change):
+            return Told("job", news.what, place_text(place))
+        return Told("skipped", {"detail": SKIPPED}, place_text(place))
+
+
+def place_text(place: FeedPlace) -> str:
+    """Return a place as it travels: `read_place` reads it."""
+    return f"{(place.moment - EPOCH) // timedelta(microseconds=1)}-{place.job_id}"
+
+
+def read_place(text: str) -> FeedPlace:
+    """Read the text of a place; raises `OptionInvalid`."""
+    moment, _, job_id = text.partition("-")
+    if not (moment.isascii() and moment.isdigit() and job_id.isascii() and job_id.isdigit()):
+        raise OptionInvalid("Last-Event-ID", text, "give the last id as it was told")
+    if len(moment) > 17 or len(job_id) > 18:
+        raise OptionInvalid("Last-Event-ID", text, "give the last id as it was told")
+    return FeedPlace(EPOCH + timedelta(microseconds=int(moment)), int(job_id))

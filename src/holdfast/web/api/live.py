@@ -1,0 +1,67 @@
+"""Event streams: what happens to one job, in one queue, or anywhere, as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import msgspec
+from litestar import Router
+from litestar.params import HeaderParameter, QueryParameter
+from litestar.response import Stream
+
+from holdfast import errors
+from holdfast.client.follow import JobFollower, Told, WideFollower
+from holdfast.web.api.routes import Id, look
+from holdfast.web.given import GivenBacking
+
+MEDIA_TYPE = "text/event-stream"
+# A proxy is not to collect events until it has a page of them.
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+Since = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Last-Event-ID", required=False, max_length=1000, description="The last id that was heard."
+    ),
+]
+
+
+@look("/jobs/{job_id:int}/events", raises=(errors.JobNotFound,), media_type=MEDIA_TYPE)
+async def follow_job(
+    job_id: Id,
+    backing: GivenBacking,
+    logs: Annotated[bool, QueryParameter(description="What it logs too.")] = True,
+    since: Since = None,
+) -> Stream:
+    """Tell how a job stands, what changes and what it logs, as server-sent events, until it has ended."""
+    follower = JobFollower(backing.feed, backing.database, job_id, logs=logs, since=since)
+    await follower.check()
+    return _stream(follower.tell())
+
+
+@look("/events", media_type=MEDIA_TYPE)
+async def follow_all(
+    backing: GivenBacking,
+    queue: Annotated[str | None, QueryParameter(max_length=100, description="Of this queue alone.")] = None,
+    since: Since = None,
+) -> Stream:
+    """Tell what changes in one queue or in all, as server-sent events, for as long as somebody listens."""
+    return _stream(WideFollower(backing.feed, backing.database, queue, since=since).tell())
+
+
+def _stream(told: AsyncIterator[Told | None]) -> Stream:
+    return Stream(_lines(told), media_type=MEDIA_TYPE, headers=HEADERS)
+
+
+async def _lines(told: AsyncIterator[Told | None]) -> AsyncIterator[bytes]:
+    async for one in told:
+        yield b": nothing new\n\n" if one is None else _event(one)
+
+
+def _event(told: Told) -> bytes:
+    place = f"id: {told.id}\n" if told.id else ""
+    return f"event: {told.name}\n{place}data: ".encode() + msgspec.json.encode(told.data) + b"\n\n"
+
+
+router = Router("/", route_handlers=[follow_job, follow_all], tags=["live"])

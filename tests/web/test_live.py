@@ -1,0 +1,197 @@
+"""Event streams over real HTTP: what happens is told, from where a reader was."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from holdfast.model.token import Role
+from holdfast.runners.logs import LogIntake, LogPatch
+from holdfast.store import attempts
+from holdfast.store.log_chunks import StreamKey
+from tests.store.scene import Scene, fence
+from tests.web.conftest import Serve, Service
+
+SESSIONS = "select count(*) from pg_stat_activity where datname = current_database()"
+
+
+class Reader:
+    """Reads events, one at a time."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._lines = response.aiter_lines()
+        self.id = ""
+
+    async def next(self) -> tuple[str, Any]:
+        """The next event, by name and data."""
+        name, data = "", ""
+        async with asyncio.timeout(20):
+            async for line in self._lines:
+                field, _, value = line.partition(": ")
+                match field:
+                    case "event":
+                        name = value
+                    case "id":
+                        self.id = value
+                    case "data":
+                        data = value
+                    case "" if name:
+                        return name, json.loads(data)
+        return "", None
+
+    async def until(self, name: str, **members: Any) -> Any:
+        """The first event of that name with these members."""
+        while True:
+            told, data = await self.next()
+            assert told, f"the stream has ended without {name} {members}"
+            if told == name and all(data.get(member) == value for member, value in members.items()):
+                return data
+
+
+@asynccontextmanager
+async def reading(caller: httpx.AsyncClient, path: str, since: str = "") -> AsyncIterator[Reader]:
+    """Open an event stream."""
+    headers = {"Last-Event-ID": since} if since else {}
+    async with caller.stream("GET", path, headers=headers) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield Reader(response)
+
+
+async def log(scene: Scene, job: Any, offset: int, body: bytes) -> None:
+    """Log something for a held job."""
+    worker = await scene.db.value("select worker_id from holdfast.live_jobs where job_id = $1", job.id)
+    key = StreamKey(fence(job), "stdout", worker)
+    await LogIntake(scene.db.database).append(key, LogPatch(offset, body))
+
+
+async def test_a_job_is_followed_to_its_end(scene: Scene, service: Service) -> None:
+    """First how it stands, then its progress and its log, at last its end, and then the stream ends."""
+    job = await scene.one()
+    async with reading(await service.caller(Role.VIEWER), f"/api/v1/jobs/{job.id}/events") as reader:
+        assert (await reader.until("job"))["state"] == "running"
+        await log(scene, job, 0, "grüße\n".encode())
+        assert (await reader.until("log"))["text"] == "grüße\n"
+        await scene.run(attempts.report_progress(fence(job), 0.5, "half"))
+        await reader.until("job", progress=0.5, note="half")
+        await log(scene, job, 8, b"bye\n")
+        await scene.complete(job)
+        assert (await reader.until("log"))["offset"] == 8
+        await reader.until("job", state="completed")
+        assert await reader.next() == ("", None)
+
+
+async def test_a_log_goes_on_where_its_reader_was(scene: Scene, service: Service) -> None:
+    """With the last id, nothing is told twice and nothing is left out."""
+    job = await scene.one()
+    caller = await service.caller(Role.VIEWER)
+    path = f"/api/v1/jobs/{job.id}/events"
+    await log(scene, job, 0, b"one\n")
+    async with reading(caller, path) as reader:
+        await reader.until("log", text="one\n")
+        last = reader.id
+    await log(scene, job, 4, b"two\n")
+    async with reading(caller, path, last) as reader:
+        assert (await reader.until("log"))["text"] == "two\n"
+
+
+async def test_a_reader_who_was_away_hears_what_it_missed(scene: Scene, service: Service) -> None:
+    """The ends of a queue from its last id on; another queue's are not its business."""
+    caller = await service.caller(Role.VIEWER)
+    async with reading(caller, "/api/v1/events?queue=default") as reader:
+        await reader.until("begun")
+        first = await scene.one()
+        await scene.complete(first)
+        await reader.until("job", job_id=first.id, state="completed")
+        last = reader.id
+    missed, other = await scene.one(), await scene.one(await scene.worker("default"))
+    await scene.enqueue(queue="other")
+    await scene.complete(missed)
+    async with reading(caller, "/api/v1/events?queue=default", last) as reader:
+        await reader.until("job", job_id=missed.id, state="completed")
+        await scene.complete(other)
+        told = await reader.until("job", job_id=other.id, state="completed")
+        assert told["queue"] == "default"
+
+
+async def test_who_was_away_too_long_is_told_so(service: Service) -> None:
+    """It has to look for itself; a place that is none is refused."""
+    caller = await service.caller(Role.VIEWER)
+    async with reading(caller, "/api/v1/events", "1000000-1") as reader:
+        await reader.until("skipped")
+    answer = await caller.get("/api/v1/events", headers={"Last-Event-ID": "junk"})
+    assert (answer.status_code, answer.json()["status"]) == (400, 400)
+
+
+async def test_a_job_that_never_was_cannot_be_followed(service: Service) -> None:
+    """It is a problem, not an empty stream."""
+    answer = await (await service.caller(Role.VIEWER)).get("/api/v1/jobs/999/events")
+    assert answer.status_code == 404
+
+
+async def test_a_stop_ends_every_stream(scene: Scene, service: Service) -> None:
+    """Readers are told to come again, and do not hold the stop up."""
+    job = await scene.one()
+    async with reading(await service.caller(Role.VIEWER), f"/api/v1/jobs/{job.id}/events") as reader:
+        await reader.until("job")
+        async with asyncio.timeout(3):
+            await service.server.stop()
+        await reader.until("dropped")
+
+
+async def test_a_thousand_idle_listeners_share_one_connection_that_listens(
+    scene: Scene, service: Service
+) -> None:
+    """They cost no session each, and what happens reaches them all."""
+    job = await scene.one()
+    token, _ = await service.token(Role.VIEWER)
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    ask = f"GET /api/v1/events HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    readers = []
+    for _ in range(1000):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(ask)
+        readers.append((reader, writer))
+    await asyncio.gather(*(reader.readuntil(b"event: begun") for reader, _ in readers))
+    # The pool of the service, and one session that listens for all.
+    assert await scene.db.value(f"{SESSIONS} and query ilike 'listen %'") == 1
+    assert await scene.db.value(SESSIONS) <= 1 + scene.db.config.pool_size
+    await scene.complete(job)
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(reader.readuntil(b'"state":"completed"') for reader, _ in readers))
+    for _, writer in readers:
+        writer.close()
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off(
+    scene: Scene, serve: Serve, eventually: Callable[..., Awaitable[Any]]
+) -> None:
+    """It does not hold up who reads, and the kernel ends its connection."""
+    service = await serve(reader_patience=1.0)
+    job = await scene.one()
+    token, _ = await service.token(Role.VIEWER)
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    ask = (
+        f"GET /api/v1/jobs/{job.id}/events HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    )
+    lazy = socket.socket()
+    lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    lazy.connect((host, int(port)))
+    lazy.sendall(ask.encode())
+    try:
+        async with reading(await service.caller(text=token), f"/api/v1/jobs/{job.id}/events") as reader:
+            for n in range(12):
+                await log(scene, job, n * 2**20, bytes([97 + n]) * 2**20)
+                await reader.until("log", offset=n * 2**20)
+        await eventually(lambda: gone(service))
+    finally:
+        lazy.close()
+
+
+async def gone(service: Service) -> bool:
+    """Whether nobody listens any more."""
+    return not service.server.listeners
