@@ -32,7 +32,8 @@ def routes(application: Litestar) -> Iterator[tuple[str, str, Right | None]]:
 
 def filled(path: str) -> str:
     """A path with something in the place of each parameter, such as no row has."""
-    for name, value in (("{name}", "nothing"), ("{attempt}", "1")):
+    # The token of an assignment is good for attempt 1 of job 1 alone.
+    for name, value in (("{name}", "nothing"), ("{stream}", "stdout"), ("{job}", "1"), ("{attempt}", "1")):
         path = path.replace(name, value)
     while "{" in path:
         before, _, rest = path.partition("{")
