@@ -62,7 +62,7 @@ async def test_what_ends_a_program_ends_only_its_run(
 
     @app.workflow
     async def other(run: holdfast.Run) -> str:
-        return await run.step(echo, "alive")  # type: ignore[no-any-return]
+        return await run.step(echo, "alive")
 
     await work(app)
     handle = await client.enqueue(plan.job())

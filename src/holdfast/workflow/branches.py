@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -159,11 +159,14 @@ class Branches:
 
     def _tell(self, error: BaseException | None) -> None:
         failures = self._errors()
-        own = error is not None and not isinstance(error, asyncio.CancelledError)
-        if own and all(error is not known for known in failures):
+        if not (error is None or isinstance(error, asyncio.CancelledError) or _is_among(error, failures)):
             failures.insert(0, error)
         if failures:
             # An ExceptionGroup, as long as none of them is a SystemExit or the like.
             raise BaseExceptionGroup("branches of a run failed", failures)
         if error is None and any(isinstance(one.error, asyncio.CancelledError) for one in self._handles):
             raise asyncio.CancelledError
+
+
+def _is_among(error: BaseException, failures: Sequence[BaseException]) -> bool:
+    return any(error is known for known in failures)

@@ -58,7 +58,9 @@ class _Trial:
             if failure is None:
                 return
             if not self._may_retry(failure):
-                await self._save(StepState.FAILED, error=self._replay.failures.recorded(failure))
+                # What cannot be kept is told as what the caller knows it by.
+                known = failure.__cause__ if isinstance(failure, Unkept) else None
+                await self._save(StepState.FAILED, error=self._replay.failures.recorded(known or failure))
                 return
             pause = choose(self._call.retry, self._tries, random.random).rest / timedelta(seconds=1)
             error = self._replay.failures.recorded(failure)
@@ -83,7 +85,7 @@ class _Trial:
                 await self._in_transaction()
                 return None
             value = await self._called(self._call.args)
-            text = self._text(await keep(self._replay, value) if self._call.apart else value)
+            text = await self._text(value)
         except asyncio.CancelledError as cancelled:
             await self._cancelled()
             return cancelled
@@ -157,7 +159,7 @@ class _Trial:
 
     async def _noted(self, connection: Any) -> StepNote:
         try:
-            text = self._text(await self._called((connection, *self._call.args)))
+            text = await self._text(await self._called((connection, *self._call.args)))
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:
@@ -170,9 +172,9 @@ class _Trial:
         self._replay.paused = saved[ledger.fence.job_id]
         return note
 
-    def _text(self, value: Any) -> str | None:
+    async def _text(self, value: Any) -> str | None:
         try:
-            return self._call.result_text(value)
+            return self._call.result_text(await keep(self._replay, value) if self._call.apart else value)
         except InputInvalid as invalid:
             raise Unkept(str(invalid)) from invalid
 
