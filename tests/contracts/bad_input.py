@@ -14,13 +14,14 @@ from holdfast.cli.wiring import WorkerProcess
 from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.runtime.settings import load
 from holdfast.store import migrate
-from holdfast.testing import ThrowawayDatabase
+from holdfast.testing import ThrowawayDatabase, drain
 from holdfast.worker.config import WorkerConfig
 
 NOTHING_MADE = "nothing is enqueued"
 NOT_REGISTERED = "nothing is registered"
 NOT_BEGUN = "no job is touched"
 FAILED = "the job is kept as failed, with this reason"
+AS_IT_WAS = "the run goes on as it was"
 
 app = holdfast.App()
 
@@ -42,6 +43,23 @@ async def answer(with_what: str) -> Any:
     return {"object": object(), "size": "x" * 1_100_000, "NUL": "\x00", "Snooze": holdfast.Snooze(-1)}[
         with_what
     ]
+
+
+async def made(with_what: str) -> Any:
+    """A step whose results cannot be kept."""
+    return await answer.function(with_what)
+
+
+@app.workflow
+async def review(run: holdfast.Run, with_what: str) -> Any:
+    """A workflow that does what its argument says."""
+    if with_what == "tasks":
+        return await asyncio.gather(run.step(made, ""), run.step(made, ""))
+    if with_what == "approved":
+        return await run.wait_signal("approved")
+    if with_what == "clock":
+        return await run.sleep_until(datetime(2030, 1, 1))  # noqa: DTZ001
+    return await run.step(made, with_what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +121,21 @@ def registered(input: str, act: Callable[[holdfast.App], object]) -> None:
         return act(holdfast.App())
 
     case(input, NOT_REGISTERED)(declare)
+
+
+def signalled(input: str, name: str, payload: Any = None) -> None:
+    """Enter a signal to a run that waits for one."""
+
+    async def send(scene: Scene) -> object:
+        handle = await scene.client.enqueue(review.job(with_what="approved"))
+        await drain(app, scene.db)
+        return await scene.client.signal(handle.id, name, payload)
+
+    case(input, AS_IT_WAS)(send)
+
+
+async def nothing() -> None:
+    """Takes no run."""
 
 
 def nested(levels: int) -> list[Any]:
@@ -203,6 +236,52 @@ registered(
 )
 registered("a schedule without a rule", lambda new: new.schedule("nightly", keep.job(1)))
 registered("a handler with `*args`", lambda new: new.job(kind="any")(lambda *args: args))
+
+
+registered(
+    "a workflow that is no `async def`",
+    lambda new: new.workflow(kind="plain")(str),  # type: ignore[arg-type]
+)
+registered("a workflow without a parameter for its run", lambda new: new.workflow(kind="none")(nothing))  # type: ignore[arg-type]
+registered('a version with an @: `version="1@2"`', lambda new: new.workflow(version="1@2")(review.function))
+
+ran("a step whose result is no data", "review", '{"with_what": "object"}')
+ran("a step whose result has more than 1 MiB", "review", '{"with_what": "size"}')
+ran("a step whose result has a NUL character", "review", '{"with_what": "NUL"}')
+ran("two steps at once in one branch: `gather(run.step(a), run.step(b))`", "review", '{"with_what": "tasks"}')
+ran("a time without a zone: `run.sleep_until(datetime(2030, 1, 1))`", "review", '{"with_what": "clock"}')
+
+signalled("a signal without a name", "")
+signalled('a payload with a NUL character: `signal(run, "approved", "a\\0b")`', "approved", "a\0b")
+signalled("a payload of 10 MB", "approved", "x" * 10_000_000)
+signalled("a payload that is no data: `object()`", "approved", object())
+
+
+@case("a signal to a run that does not exist", NOTHING_MADE)
+async def _nobody_hears(scene: Scene) -> None:
+    await scene.client.signal(4711, "approved")
+
+
+@case("a signal to a plain job", "the job goes on as it was")
+async def _deaf(scene: Scene) -> None:
+    handle = await scene.client.enqueue(greet.job(name="x"))
+    await drain(app, scene.db)
+    handle = await scene.client.enqueue(greet.job(name="x"))
+    await scene.client.signal(handle.id, "approved")
+
+
+@case("a fork behind a step that has not finished", AS_IT_WAS)
+async def _unfinished(scene: Scene) -> None:
+    handle = await scene.client.enqueue(review.job(with_what="approved"))
+    await drain(app, scene.db)
+    await scene.client.fork(handle.id, at="approved")
+
+
+@case("a resume of a run that is not paused", AS_IT_WAS)
+async def _awake(scene: Scene) -> None:
+    handle = await scene.client.enqueue(review.job(with_what="approved"))
+    await drain(app, scene.db)
+    await scene.client.resume(handle.id)
 
 
 @case("what is no address: `Client(None)`", NOT_BEGUN)
