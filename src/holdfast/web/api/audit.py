@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-import msgspec
 from litestar import Router
 from litestar.params import FromQuery
 
 from holdfast import errors
-from holdfast.model.audit import AuditRecord
+from holdfast.client.wire.audit import AuditPage, Clock
 from holdfast.web.api.routes import Before, Limit, look
 from holdfast.web.given import GivenOperator
-
-
-class AuditPage(msgspec.Struct, frozen=True):
-    """Acts, newest first; *next* is *before* of the next page, null on the last one."""
-
-    acts: list[AuditRecord]
-    next: int | None
-
-
-class Clock(msgspec.Struct, frozen=True):
-    """The database's time."""
-
-    now: datetime
 
 
 @look("/audit", raises=(errors.DatabaseRefused,))

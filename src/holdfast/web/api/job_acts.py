@@ -2,76 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated
-
 import msgspec
 from litestar import Router
 from litestar.params import JSONBody
 
 from holdfast import errors
 from holdfast.client.job_verbs import EVERY_JOB
-from holdfast.model.job import JobState
+from holdfast.client.wire.jobs import Cancelled, Done, SweepOrder, SweepStroke
+from holdfast.client.wire.shape import Because
 from holdfast.model.selection import JobFilter
 from holdfast.model.token import Right
-from holdfast.rules.intervention import Intervention
-from holdfast.web.api.routes import LARGEST_ID, Because, Id, Why, act, reason_of
+from holdfast.web.api.routes import Id, act, reason_of
 from holdfast.web.given import GivenOperator
 
 ON_A_JOB = (errors.JobNotFound, errors.StateConflict)
-
-WithZone = Annotated[datetime, msgspec.Meta(tz=True)]
-
-
-class Cancelled(msgspec.Struct, frozen=True):
-    """What a cancel came to: *ended*, or its worker was asked to stop it."""
-
-    ended: bool
-
-
-class Done(msgspec.Struct, frozen=True):
-    """The job was acted on."""
-
-    id: int
-
-
-class JobChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which jobs are meant: those that fit everything that is given."""
-
-    states: tuple[JobState, ...] = ()
-    kind: str | None = None
-    queue: str | None = None
-    tags: tuple[str, ...] = ()
-    since: WithZone | None = None
-    until: WithZone | None = None
-    ended_since: WithZone | None = None
-    ended_until: WithZone | None = None
-    worker_id: int | None = None
-    text: str | None = None
-
-
-class SweepOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One stroke of a sweep: what is done to the 500 newest jobs with ids below *before* that fit *chosen*.
-
-    *every* has to say that all jobs are meant, where *chosen* asks for nothing.
-    """
-
-    action: Intervention
-    chosen: JobChoice = JobChoice()
-    every: bool = False
-    reason: Why = None
-    before: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_ID)] | None = None
-
-
-class SweepStroke(msgspec.Struct, frozen=True):
-    """What one stroke came to; *before* is for the next one, null after the last.
-
-    Jobs whose state had changed meanwhile are *passed_over*.
-    """
-
-    changed: int
-    passed_over: int
-    before: int | None
 
 
 @act("/{job_id:int}/cancel", Right.OPERATE, raises=ON_A_JOB)

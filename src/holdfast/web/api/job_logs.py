@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated
 
-import msgspec
 from litestar import Router
 from litestar.params import QueryParameter
 
 from holdfast import errors
+from holdfast.client.wire.jobs import Line, Lines
 from holdfast.model.log import BEGINNING, LogMark
 from holdfast.store.logs import LogLine
 from holdfast.web.api.routes import Id, look
@@ -20,24 +19,6 @@ LARGEST_ATTEMPT = 2**31 - 1
 START = BEGINNING.text
 
 OneAttempt = Annotated[int | None, QueryParameter(ge=1, le=LARGEST_ATTEMPT, description="Of this one alone.")]
-
-
-class Line(msgspec.Struct, frozen=True):
-    """One line; *byte_offset* is its place in the log of its attempt."""
-
-    attempt: int
-    byte_offset: int
-    at: datetime
-    level: str
-    line: str
-
-
-class Lines(msgspec.Struct, frozen=True):
-    """Lines in order; *ended* says that the job writes no more, *next* is *after* of the next page."""
-
-    lines: list[Line]
-    ended: bool
-    next: str
 
 
 @look("/{job_id:int}/logs", raises=(errors.JobNotFound,))

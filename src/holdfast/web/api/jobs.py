@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from litestar import Router
@@ -12,14 +12,14 @@ from litestar.params import FromQuery, HeaderParameter, JSONBody, QueryParameter
 
 from holdfast import errors
 from holdfast.client.intake import JobText
-from holdfast.model.audit import AuditRecord
-from holdfast.model.job import JobHandle, JobRecord, JobState, JobSummary
+from holdfast.client.wire.jobs import JobAnswer, JobBatch, JobCount, JobPage, JobStory
+from holdfast.client.wire.shape import LARGEST_ID
+from holdfast.model.job import JobHandle, JobState
 from holdfast.model.selection import JobFilter
 from holdfast.model.token import Right
-from holdfast.web.api.routes import LARGEST_ID, Before, Id, Limit, act, look
+from holdfast.web.api.routes import Before, Id, Limit, act, look
 from holdfast.web.given import GivenBacking, GivenCaller, GivenOperator
 
-MOST_AT_ONCE = 5000
 TIMES = ("since", "until", "ended_since", "ended_until")
 
 Moment = Annotated[datetime | None, QueryParameter(description="With its zone: 2026-03-01T12:00Z.")]
@@ -32,44 +32,6 @@ Key = Annotated[
         description="A request that is sent again with the same key and body makes its jobs once.",
     ),
 ]
-
-
-class JobPage(msgspec.Struct, frozen=True):
-    """Jobs, newest first; *next* is *before* of the next page, null on the last one."""
-
-    jobs: list[JobSummary]
-    next: int | None
-
-
-class JobCount(msgspec.Struct, frozen=True):
-    """How many jobs fit."""
-
-    count: int
-
-
-class JobStory(msgspec.Struct, frozen=True):
-    """Everything about a job: *why* says what it waits for, *audit* what operators did to it."""
-
-    job: JobRecord
-    why: str | None
-    audit: list[AuditRecord]
-
-
-class JobAnswer(msgspec.Struct, frozen=True):
-    """How a job stands; *result* is set once it is completed."""
-
-    id: int
-    state: JobState
-    ended: bool
-    result: Any
-    error: str | None
-    reason: str | None
-
-
-class JobBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Jobs to enqueue, all or none."""
-
-    jobs: Annotated[list[JobText], msgspec.Meta(min_length=1, max_length=MOST_AT_ONCE)]
 
 
 def job_filter(

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import msgspec
 from litestar.handlers import HTTPRouteHandler, delete, get, post
 from litestar.params import PathParameter, QueryParameter
 
+from holdfast.client.wire.shape import LARGEST_ID, Because
 from holdfast.errors import HoldfastError
 from holdfast.model.token import Right
 from holdfast.web.problems import EVERYWHERE, documented
-
-LARGEST_ID = 2**63 - 1
 
 Id = Annotated[int, PathParameter(ge=1, le=LARGEST_ID)]
 Before = Annotated[
@@ -38,15 +36,6 @@ def act(path: str, right: Right, *, raises: Raises = (), status: int = 200, **op
 def remove(path: str, right: Right, *, raises: Raises = (), status: int = 200, **options: Any) -> Route:
     """Declare a route that ends something."""
     return delete(path, right=right, status_code=status, responses=documented(EVERYWHERE + raises), **options)
-
-
-Why = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)] | None
-
-
-class Because(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why something is done; kept in the audit log."""
-
-    reason: Why = None
 
 
 def reason_of(given: Because | None) -> str | None:

@@ -2,53 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import msgspec
 from litestar import Router
 from litestar.params import JSONBody
 
 from holdfast import errors
-from holdfast.model.step import MAIN
+from holdfast.client.wire.jobs import Cancelled, Done
+from holdfast.client.wire.runs import ForkOrder, Met, Signalled, SignalOrder
+from holdfast.client.wire.shape import Because
 from holdfast.model.token import Right
-from holdfast.web.api.job_acts import Cancelled, Done
-from holdfast.web.api.routes import Because, Id, Why, act, reason_of
-from holdfast.web.api.runs import LARGEST_PLACE, ON_A_RUN
+from holdfast.web.api.routes import Id, act, reason_of
+from holdfast.web.api.runs import ON_A_RUN
 from holdfast.web.given import GivenOperator
 
 CONFLICTING = (*ON_A_RUN, errors.StateConflict)
-
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-
-
-class SignalOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A signal; a second one with the same *key* is the first one."""
-
-    name: Name
-    payload: Any = None
-    key: Annotated[str, msgspec.Meta(min_length=1, max_length=500)] | None = None
-    reason: Why = None
-
-
-class Signalled(msgspec.Struct, frozen=True):
-    """The signal that was sent."""
-
-    id: int
-
-
-class ForkOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Behind which finished step a fork begins: the last one of that name, or that at *place*."""
-
-    at: Name
-    branch: str = MAIN
-    place: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_PLACE)] | None = None
-    reason: Why = None
-
-
-class Met(msgspec.Struct, frozen=True):
-    """The runs that were met: the one that was asked for, and its children that follow it."""
-
-    ids: list[int]
 
 
 @act(

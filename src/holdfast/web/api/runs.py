@@ -4,48 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from litestar import Router
 from litestar.params import FromQuery, QueryParameter
 
 from holdfast import errors
 from holdfast.client.run_operator import DEEPEST
+from holdfast.client.wire.runs import LARGEST_PLACE, Activities, History, RunPage, RunSort
+from holdfast.client.wire.shape import LARGEST_ID
 from holdfast.model.job import JobState
-from holdfast.model.run import RunFilter, RunNode, RunSummary, UnreadSignal
-from holdfast.model.step import ActivityRecord, StepRecord
-from holdfast.web.api.routes import LARGEST_ID, Before, Id, Limit, look
+from holdfast.model.run import RunFilter, RunNode, UnreadSignal
+from holdfast.web.api.routes import Before, Id, Limit, look
 from holdfast.web.given import GivenOperator
 
 ON_A_RUN = (errors.JobNotFound, errors.NotARun)
-LARGEST_PLACE = 2**31 - 1
 
 Place = Annotated[int, QueryParameter(ge=-1, le=LARGEST_PLACE)]
-
-
-class RunPage(msgspec.Struct, frozen=True):
-    """Runs, newest first; *next* is *before* of the next page, null on the last one."""
-
-    runs: list[RunSummary]
-    next: int | None
-
-
-class History(msgspec.Struct, frozen=True):
-    """What a run has recorded; branch and place of the last step are where the next page begins."""
-
-    steps: list[StepRecord]
-
-
-class Activities(msgspec.Struct, frozen=True):
-    """Lines of the log of step calls; *next* is *after* of the next page, null on the last one."""
-
-    activities: list[ActivityRecord]
-    next: int | None
-
-
-class RunSort(msgspec.Struct, frozen=True):
-    """Whether a job is a run; null where no worker has known its kind."""
-
-    is_run: bool | None
 
 
 @look("/", raises=(errors.DatabaseRefused,))

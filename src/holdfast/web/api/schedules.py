@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Annotated
-
 import msgspec
 from litestar import Router
 from litestar.params import JSONBody
 
 from holdfast import errors
-from holdfast.model.schedule import MissedTicks, Overlap
+from holdfast.client.wire.schedules import ScheduleDone, ScheduleOrder, ScheduleRun, ScheduleSummary
 from holdfast.model.token import Right
-from holdfast.web.api.routes import Why, act, look
+from holdfast.web.api.routes import act, look
 from holdfast.web.given import GivenOperator
 
 UNKNOWN = (errors.ScheduleNotFound,)
-
-
-class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule without its arguments, which may be secret and are shown with the jobs that have them."""
-
-    name: str
-    kind: str
-    queue: str
-    cron: str | None
-    every: timedelta | None
-    timezone: str
-    missed: MissedTicks
-    max_missed: int
-    overlap: Overlap
-    priority: int
-    options: str
-    paused: bool
-    next_tick_at: datetime | None
-    last_tick_at: datetime | None
-    last_job_id: int | None
-
-
-class ScheduleOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which schedule is meant, and why."""
-
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
-    reason: Why = None
-
-
-class ScheduleDone(msgspec.Struct, frozen=True):
-    """The schedule was acted on."""
-
-    name: str
-
-
-class ScheduleRun(msgspec.Struct, frozen=True):
-    """The job that a schedule has made."""
-
-    job_id: int
 
 
 @look("/")

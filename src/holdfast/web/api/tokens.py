@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import msgspec
 from litestar import Router
 from litestar.params import FromQuery, JSONBody
 
 from holdfast import errors
-from holdfast.model.token import NewToken, Right, Role, TokenRecord
-from holdfast.web.api.routes import Because, Before, Id, Limit, Why, act, look, reason_of
+from holdfast.client.wire.shape import Because
+from holdfast.client.wire.tokens import TokenOrder, TokenPage
+from holdfast.model.token import NewToken, Right, TokenRecord
+from holdfast.web.api.routes import Before, Id, Limit, act, look, reason_of
 from holdfast.web.given import GivenOperator
-
-
-class TokenOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A token to be made; it is good for *expires* seconds, or until it is revoked."""
-
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-    role: Role
-    expires: Annotated[float, msgspec.Meta(ge=1, le=3_153_600_000)] | None = None
-    reason: Why = None
-
-
-class TokenPage(msgspec.Struct, frozen=True):
-    """Tokens, newest first; *next* is *before* of the next page, null on the last one."""
-
-    tokens: list[TokenRecord]
-    next: int | None
 
 
 @act("/", Right.ADMINISTER, status=201, raises=(errors.TokenTaken,))

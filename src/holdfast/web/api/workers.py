@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
 from litestar import Router
 from litestar.params import FromQuery, JSONBody
 
 from holdfast import errors
+from holdfast.client.wire.shape import Because
+from holdfast.client.wire.workers import Draining
 from holdfast.model.token import Right
 from holdfast.model.worker import WorkerRecord
-from holdfast.web.api.routes import Because, Id, act, look, reason_of
+from holdfast.web.api.routes import Id, act, look, reason_of
 from holdfast.web.given import GivenOperator
-
-
-class Draining(msgspec.Struct, frozen=True):
-    """The worker takes nothing more."""
-
-    id: int
 
 
 @look("/")

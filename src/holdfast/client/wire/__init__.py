@@ -1,0 +1,1 @@
+"""What travels over HTTP between the service and whoever asks it: one shape for both ends."""

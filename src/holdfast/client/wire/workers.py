@@ -1,0 +1,11 @@
+"""What is asked of workers over HTTP."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Draining(msgspec.Struct, frozen=True):
+    """The worker takes nothing more."""
+
+    id: int
