@@ -17,6 +17,8 @@ from holdfast.cli import schedules
 from holdfast.cli.main import app
 from holdfast.model.audit import AuditRecord
 from holdfast.model.job import AttemptRecord, JobRecord, JobSummary
+from holdfast.model.run import Family, RunNode, RunSummary, StepSummary, Suspension, UnreadSignal
+from holdfast.model.step import ActivityRecord, StepRecord
 from holdfast.model.worker import QueueRecord, WorkerRecord
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
@@ -37,6 +39,14 @@ NAMES = {
     "jobs show: job": named(JobRecord),
     "jobs show: job.attempts": named(AttemptRecord),
     "jobs show: audit; audit": named(AuditRecord),
+    "runs list; runs show: tree.run": named(RunSummary),
+    "runs list: suspension": named(Suspension),
+    "runs show: tree": named(RunNode),
+    "runs show: tree.steps": named(StepSummary),
+    "runs show: tree.signals": named(UnreadSignal),
+    "runs show: tree.families": named(Family),
+    "runs history": named(ActivityRecord),
+    "runs history --steps": named(StepRecord),
     "queues list": named(QueueRecord),
     "workers list": named(WorkerRecord),
     "schedules list": schedules.NAMES,
