@@ -11,6 +11,7 @@ import pytest
 import typer
 
 import holdfast
+import holdfast.engine
 import holdfast.errors
 import holdfast.testing
 from holdfast.cli.main import app
@@ -64,7 +65,7 @@ def test_the_readme_has_the_quickstart() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_programs_are_python_and_use_names_that_exist(page: Path) -> None:
     """Each block parses, and what it takes from holdfast is public there."""
-    public = set(holdfast.__all__) | {"testing", "errors"}
+    public = set(holdfast.__all__) | {"engine", "testing", "errors"}
     for program in PYTHON.findall(page.read_text()):
         for node in ast.walk(ast.parse(program)):
             if (
@@ -75,6 +76,7 @@ def test_programs_are_python_and_use_names_that_exist(page: Path) -> None:
                 assert node.attr in public
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast"):
                 allowed = {"holdfast": public, "holdfast.testing": set(holdfast.testing.__all__)}
+                allowed["holdfast.engine"] = set(holdfast.engine.__all__)
                 allowed["holdfast.errors"] = set(vars(holdfast.errors))
                 assert {alias.name for alias in node.names} <= allowed[node.module or ""]
 
