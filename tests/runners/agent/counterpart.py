@@ -204,7 +204,7 @@ class Counterpart:
         if parts[3] == "logs":
             return self._log(entry, parts[4], headers, body)
         assert method == "PUT"
-        entry.artifacts[unquote(parts[4])] = body
+        entry.artifacts[unquote("/".join(parts[4:]))] = body
         return 201, {}, {}
 
     def _register(self, token: str, body: dict[str, Any]) -> Answer:

@@ -108,7 +108,7 @@ class Connection:
 
     async def keep(self, assignment: Assignment, name: str, data: bytes) -> None:
         """Keep an artifact."""
-        path = f"{_path(assignment.fence)}/artifacts/{quote(name, safe='')}"
+        path = f"{_path(assignment.fence)}/artifacts/{quote(name)}"
         await self._ask("PUT", path, token=assignment.token, content=data, timeout=LONGEST_UPLOAD)
 
     async def _patch(

@@ -118,7 +118,7 @@ async def spec(job: Id, attempt: Attempt, backing: GivenBacking, caller: GivenCa
 
 
 @put(
-    f"{_PLACE}/artifacts/{{name:str}}",
+    f"{_PLACE}/artifacts/{{name:path}}",
     right=Right.REPORT,
     status_code=201,
     request_max_body_size=LARGEST_ARTIFACT,
@@ -134,7 +134,9 @@ async def keep_artifact(
 ) -> Response[None]:
     """Keep a file of an assignment; the first bytes under a name stay."""
     asked = runner_of(caller).only_for(Fence(job, attempt))
-    new = await backing.desk.files.keep(Fence(job, attempt), asked.worker_id, name, await request.body())
+    # The rest of a path begins with its slash.
+    kept = name.removeprefix("/")
+    new = await backing.desk.files.keep(Fence(job, attempt), asked.worker_id, kept, await request.body())
     return Response(None, status_code=201 if new else 200)
 
 

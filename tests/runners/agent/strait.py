@@ -1,0 +1,79 @@
+"""The network between a runner and its server: it can be cut, slowed and interrupted."""
+
+import asyncio
+from contextlib import suppress
+from typing import Self
+
+
+class Strait:
+    """Passes connections on from a port that stays to one that may change.
+
+    *delay* holds every piece back, in seconds; while it is *cut* nothing passes, in either direction, and
+    nobody is told.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.target, self.port = port, 0
+        self.delay = 0.0
+        self.passed = asyncio.Event()
+        self.passed.set()
+        self._server: asyncio.Server | None = None
+        self._lines: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+        self.interrupt()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def address(self) -> str:
+        """Where the runner believes its server is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """Let nothing through."""
+        self.passed.clear()
+
+    def mend(self) -> None:
+        """Let everything through again; what was under way is lost."""
+        self.interrupt()
+        self.passed.set()
+
+    def interrupt(self) -> None:
+        """Break every connection, whatever is under way on it."""
+        for line in tuple(self._lines):
+            line.transport.abort()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._lines.add(writer)
+        with suppress(OSError, asyncio.CancelledError):
+            await self.passed.wait()
+            further, back = await asyncio.open_connection("127.0.0.1", self.target)
+            self._lines.add(back)
+            await asyncio.gather(self._pump(reader, back), self._pump(further, writer))
+            self._lines.discard(back)
+        writer.close()
+        self._lines.discard(writer)
+        self._tasks.discard(task)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65_536):
+                await self.passed.wait()
+                if self.delay:
+                    await asyncio.sleep(self.delay)
+                writer.write(data)
+                await writer.drain()
+        writer.close()

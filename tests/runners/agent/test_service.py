@@ -1,0 +1,300 @@
+"""The runner program with the real service on a real PostgreSQL: what people see of it."""
+
+import asyncio
+import gzip
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.app.handler import JobRequest
+from holdfast.model.token import Role
+from holdfast.runners.agent.agent import Agent
+from holdfast.runners.agent.config import AgentConfig
+from holdfast.runtime.events import Events
+from holdfast.testing import Probe, ThrowawayDatabase
+from tests.runners.agent import trade
+from tests.runners.agent.strait import Strait
+from tests.web.conftest import Service, serve, service  # noqa: F401 - fixtures
+
+KINDS = tuple(sorted(trade.app.handlers))
+LOG = """
+select array_agg(array[packed::text::bytea, data] order by byte_offset)
+from holdfast.log_chunks where job_id = $1 and stream = $2
+"""
+
+
+@pytest.fixture
+async def runner(service: Service, probe: Probe, tmp_path: Path) -> AsyncIterator[Any]:  # noqa: F811
+    """Starts runners of the service: ``await runner(slots=2, name="two")``."""
+    token, _ = await service.token(Role.REGISTRAR)
+    async with AsyncExitStack() as stack:
+
+        async def start(**options: Any) -> Agent:
+            facts: dict[str, Any] = {"name": "build-7", "host": "here", "version": "0.1.0", "token": token}
+            facts |= {"server": service.url, "environment": dict(os.environ)} | options
+            folder = tmp_path / facts["name"]
+            agent = Agent(AgentConfig(folder=folder, **facts), Events(probe))
+            await agent.start()
+            stack.push_async_callback(agent.stop, 0.0)
+            return agent
+
+        yield start
+
+
+@pytest.fixture
+async def strait(service: Service) -> AsyncIterator[Strait]:  # noqa: F811
+    """A network between runners and the service that a test can disturb."""
+    async with Strait(int(service.url.rpartition(":")[2])) as between:
+        yield between
+
+
+@pytest.fixture
+def command(client: holdfast.Client) -> Any:
+    """Enqueues a command: ``await command("echo hi", timeout=5)``; answers the job's id."""
+
+    async def enqueue(script: str, *, timeout: float = 60, max_attempts: int = 1, **args: Any) -> int:
+        text = json.dumps({"script": script, **args})
+        request = JobRequest("command", text)
+        return (await client.enqueue(request, timeout=timeout, max_attempts=max_attempts)).id
+
+    return enqueue
+
+
+@pytest.fixture
+def log(db: ThrowawayDatabase) -> Any:
+    """Reads what a job has logged by now: ``await log(job_id, "stderr")``."""
+
+    async def read(job_id: int, stream: str = "stdout") -> str:
+        chunks = await db.value(LOG, job_id, stream) or []
+        return b"".join(
+            gzip.decompress(data) if packed == b"true" else data for packed, data in chunks
+        ).decode()
+
+    return read
+
+
+async def test_a_command_goes_all_the_way(
+    runner: Any, command: Any, client: holdfast.Client, log: Any
+) -> None:
+    """Enqueued in the database, run by a runner that never sees it, result and log back in the database."""
+    await runner()
+    job_id = await command("echo out; echo err >&2")
+    result = await client.wait(job_id, timeout=20)
+    assert result["exit_code"] == 0
+    assert (await log(job_id), await log(job_id, "stderr")) == ("out\n", "err\n")
+
+
+async def test_twenty_commands_on_two_runners_all_end(
+    runner: Any, command: Any, client: holdfast.Client
+) -> None:
+    """Each runs once, wherever."""
+    await runner(name="one", slots=2)
+    await runner(name="two", slots=2)
+    jobs = [await command(f"exit {number % 2}") for number in range(20)]
+    ends = await asyncio.gather(*(client.wait(job, timeout=60) for job in jobs), return_exceptions=True)
+    assert [isinstance(end, holdfast.JobFailed) for end in ends] == [False, True] * 10
+    assert "exit code 1" in str(ends[1])
+
+
+async def test_a_cancel_reaches_a_running_command_within_two_seconds(
+    runner: Any, command: Any, client: holdfast.Client, log: Any, eventually: Any
+) -> None:
+    """The program is interrupted, and the record says that it was cancelled."""
+    await runner()
+    job_id = await command("trap 'echo bye; exit 1' INT; echo up; while :; do sleep 0.05; done")
+    await eventually(lambda: log(job_id))
+    asked = time.monotonic()
+    await client.cancel(job_id)
+    with pytest.raises(holdfast.JobCancelled):
+        await client.wait(job_id, timeout=20)
+    assert time.monotonic() - asked < 2
+    assert (await log(job_id)).endswith("bye\n")
+
+
+async def test_a_command_that_fails_is_tried_again(
+    runner: Any, command: Any, client: holdfast.Client, work: Any
+) -> None:
+    """The job's own policy decides, as for every other kind."""
+    # A leader, which makes available what is due again.
+    await work(holdfast.App(), queues=("elsewhere",))
+    await runner()
+    job_id = await command('test "$HOLDFAST_ATTEMPT" = 2', max_attempts=2)
+    result = await client.wait(job_id, timeout=40)
+    assert result["exit_code"] == 0
+
+
+async def test_artifacts_reach_the_database(
+    runner: Any, command: Any, client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """A file in a folder keeps its whole name."""
+    await runner()
+    job_id = await command("mkdir out; echo one > out/one.txt", artifacts=["out/*"])
+    assert (await client.wait(job_id, timeout=20))["artifacts"] == ["out/one.txt"]
+    assert await db.value("select data from holdfast.artifacts where job_id = $1", job_id) == b"one\n"
+
+
+async def test_work_survives_the_end_of_the_service(
+    runner: Any,
+    strait: Strait,
+    command: Any,
+    client: holdfast.Client,
+    service: Service,  # noqa: F811
+    probe: Probe,
+    log: Any,
+    eventually: Any,
+    tmp_path: Path,
+) -> None:
+    """The service goes away and comes back: one attempt, every byte of the log, one end."""
+    await runner(server=strait.address)
+    wait = f"until test -e {tmp_path}/go; do sleep 0.05; done"
+    job_id = await command(f"echo before; {wait}; seq 1 5000; echo after")
+    await eventually(lambda: log(job_id))
+    await service.server.stop()
+    await probe.wait_for("server.unreachable")
+    (tmp_path / "go").touch()
+    await probe.wait_for("logs.delayed")
+    await service.server.start()
+    strait.target = int(service.url.rpartition(":")[2])
+    await client.wait(job_id, timeout=30)
+    assert (await client.job(job_id)).attempt == 1
+    assert await log(job_id) == "before\n" + "".join(f"{number}\n" for number in range(1, 5001)) + "after\n"
+
+
+async def test_a_bad_network_loses_and_doubles_nothing(
+    runner: Any, strait: Strait, command: Any, client: holdfast.Client, log: Any, tmp_path: Path
+) -> None:
+    """Connections break again and again at any moment: every command runs once, every byte arrives once."""
+    await runner(server=strait.address, slots=4)
+    strait.delay = 0.005
+    jobs = [
+        await command(f"echo x >> {tmp_path}/{number}; seq 1 2000; sleep 0.5; seq 1 2000")
+        for number in range(12)
+    ]
+    waiting = asyncio.gather(*(client.wait(job, timeout=60) for job in jobs))
+    while not waiting.done():
+        await asyncio.wait({waiting}, timeout=0.15)
+        strait.interrupt()
+    await waiting
+    lines = "".join(f"{number}\n" for number in range(1, 2001)) * 2
+    for number, job_id in enumerate(jobs):
+        assert (tmp_path / str(number)).read_text() == "x\n"
+        assert await log(job_id) == lines
+
+
+async def test_a_cut_within_the_limit_costs_nothing(
+    runner: Any,
+    strait: Strait,
+    command: Any,
+    client: holdfast.Client,
+    log: Any,
+    eventually: Any,
+    tmp_path: Path,
+) -> None:
+    """A runner that hears nothing for a while goes on, and reconciles when the network is mended."""
+    agent = await runner(server=strait.address)
+    wait = f"until test -e {tmp_path}/go; do sleep 0.05; done"
+    job_id = await command(f"echo before; {wait}; echo after")
+    await eventually(lambda: log(job_id))
+    strait.cut()
+    (tmp_path / "go").touch()
+
+    async def is_over() -> bool:
+        return not any(one.state == "running" and not one.is_over for one in agent.roster.executions.values())
+
+    await eventually(is_over)
+    strait.mend()
+    await client.wait(job_id, timeout=30)
+    assert (await client.job(job_id)).attempt == 1
+    assert await log(job_id) == "before\nafter\n"
+
+
+async def ask(client: holdfast.Client, request: JobRequest) -> int:
+    """Enqueue a job of the application for runners."""
+    return (await client.enqueue(request, labels=[])).id
+
+
+async def test_kinds_of_an_application_run_on_a_runner(
+    runner: Any, client: holdfast.Client, log: Any
+) -> None:
+    """Async and sync handlers, with middleware, progress, output and results as on a worker."""
+    await runner(app="tests.runners.agent.trade:app", kinds=KINDS)
+    added = await ask(client, trade.add.job(1, 2))
+    shouted = await ask(client, trade.shout.job("hi"))
+    assert await client.wait(added, timeout=20) == 3
+    assert await client.wait(shouted, timeout=20) == "HI"
+    assert await log(shouted) == "before shout\nto stdout\n"
+    assert await log(shouted, "stderr") == "INFO holdfast.job: to the log\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("stumble", "ValueError: a stone"),
+        ("give_up", "Poison: never"),
+        ("reach_out", "a checkpoint needs the database, which a runner does not see"),
+    ],
+)
+async def test_what_a_handler_raises_is_told(
+    kind: str, reason: str, runner: Any, client: holdfast.Client
+) -> None:
+    """The error of the handler is the error of the job, with its traceback."""
+    await runner(app="tests.runners.agent.trade:app", kinds=KINDS)
+    job_id = await ask(client, trade.app.request(kind, {}))
+    with pytest.raises(holdfast.JobFailed, match=reason):
+        await client.wait(job_id, timeout=20)
+    assert "Traceback" in ((await client.job(job_id)).error or "")
+
+
+@pytest.mark.parametrize(("kind", "word"), [("linger", "lingering"), ("brood", "brooding")])
+async def test_a_cancel_stops_a_handler(
+    kind: str,
+    word: str,
+    runner: Any,
+    client: holdfast.Client,
+    log: Any,
+    eventually: Any,
+) -> None:
+    """An async handler is cancelled and tidies up, a sync one is interrupted on its main thread."""
+    await runner(app="tests.runners.agent.trade:app", kinds=KINDS)
+    job_id = await ask(client, trade.app.request(kind, {}))
+
+    async def has_begun() -> bool:
+        return word in await log(job_id)
+
+    await eventually(has_begun)
+    await client.cancel(job_id)
+    with pytest.raises(holdfast.JobCancelled):
+        await client.wait(job_id, timeout=8)
+    assert kind != "linger" or (await log(job_id)).endswith("tidied\n")
+
+
+async def test_the_program_runs_from_the_command_line(
+    service: Service,  # noqa: F811
+    command: Any,
+    client: holdfast.Client,
+    tmp_path: Path,
+) -> None:
+    """`holdfast runner --once` registers, runs one command and leaves with 0; again it needs no token."""
+    token, _ = await service.token(Role.REGISTRAR)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    argv = [sys.executable, "-m", "holdfast.cli.main", "runner", "--server", service.url, "--once"]
+    argv += ["--name", "cli", "--label", "gpu", "--log-format", "json"]
+    for attempt in range(2):
+        job_id = await command("echo hi")
+        extra = {"HOLDFAST_TOKEN": token} if attempt == 0 else {}
+        process = await asyncio.create_subprocess_exec(
+            *argv, cwd=tmp_path, env=environment | extra, stderr=asyncio.subprocess.PIPE
+        )
+        assert (await client.wait(job_id, timeout=30))["exit_code"] == 0
+        _, errors = await asyncio.wait_for(process.communicate(), 20)
+        assert process.returncode == 0, errors.decode()
+        assert '"event":"runner.registered"' in errors.decode()
+        assert token not in errors.decode()

@@ -1,0 +1,69 @@
+"""An application whose kinds a runner runs."""
+
+import asyncio
+import time
+from typing import Any
+
+import holdfast
+
+app = holdfast.App()
+
+
+@app.job
+async def add(a: int, b: int) -> int:
+    """Add on the loop."""
+    await asyncio.sleep(0)
+    return a + b
+
+
+@app.job
+def shout(job: holdfast.Job, text: str) -> str:
+    """Say how far it is, write to both streams, and shout."""
+    job.progress(0.5, "half way")
+    print("to stdout")
+    job.log.info("to the log")
+    return text.upper()
+
+
+@app.job(max_attempts=1)
+def stumble() -> None:
+    """Raise."""
+    msg = "a stone"
+    raise ValueError(msg)
+
+
+@app.job
+def give_up() -> None:
+    """Raise for good."""
+    raise holdfast.Poison("never")
+
+
+@app.job(max_attempts=1)
+def reach_out(job: holdfast.Job) -> None:
+    """Ask for the database."""
+    job.save_checkpoint({"at": 1})
+
+
+@app.job
+async def linger() -> str:
+    """Wait until somebody cancels it, and tidy up then."""
+    print("lingering", flush=True)
+    try:
+        await asyncio.sleep(100)
+    finally:
+        print("tidied", flush=True)
+    return "never"
+
+
+@app.job
+def brood() -> None:
+    """Wait on the main thread."""
+    print("brooding", flush=True)
+    time.sleep(100)
+
+
+@app.middleware
+async def around(job: holdfast.Job, call: Any) -> Any:
+    """Say that every handler is surrounded."""
+    print(f"before {job.kind}", flush=True)
+    return await call()
