@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -13,6 +14,8 @@ import holdfast
 from holdfast.app.handler import JobRequest
 from holdfast.client.token_operator import token_hash
 from holdfast.maintenance.config import MaintenanceConfig
+from holdfast.maintenance.duty import Duty
+from holdfast.maintenance.leadership import Leadership
 from holdfast.maintenance.rescuer import Rescuer
 from holdfast.rules.liveness import Intervals
 from holdfast.runners.desk import Desk
@@ -36,6 +39,7 @@ from holdfast.store.attempts import Fence
 from holdfast.store.listen import Notifications
 from holdfast.testing import Probe, ThrowawayDatabase
 
+D = TypeVar("D", bound=Duty)
 ARGV = '{"argv": ["true"]}'
 
 
@@ -121,16 +125,27 @@ class Yard:
         handles = [await self.client.enqueue(request, **options) for _ in range(count)]
         return [handle.id for handle in handles]
 
+    async def desk_hears(self, machine: Machine) -> None:
+        """Wait until a sync of the machine is held back."""
+        async with asyncio.timeout(5):
+            while machine.caller.worker_id not in self.desk.dispatcher.waiting:
+                await asyncio.sleep(0.005)
+
     async def lead(self) -> int:
         """Become leader; answers the term."""
         term: int | None = await self.db.database.run(leader.lead("yard", None, 600.0))
         assert term is not None
         return term
 
+    def duty(self, kind: type[D]) -> D:
+        """A duty of the leader that does not run by itself."""
+        events = Events(self.probe)
+        leadership = Leadership(self.db.database, 4.0, lambda: None, events)
+        return kind(self.db.database, leadership, MaintenanceConfig(), events)
+
     async def rescue(self) -> None:
-        """Let the leader look for the dead, as often as it takes to see everything."""
-        rescuer = Rescuer(self.db.database, None, MaintenanceConfig(), Events(self.probe))  # type: ignore[arg-type]
-        await rescuer.lead(await self.lead())
+        """Let the leader look for the dead."""
+        await self.duty(Rescuer).lead(await self.lead())
 
     async def state(self, job_id: int) -> str:
         """Where a job stands."""

@@ -27,8 +27,8 @@ MAX_TAGS = 50
 class Options:
     """How one job is to be run; what is None comes from its kind's policy.
 
-    *delay* and *timeout* are timedeltas or seconds; *delay* counts from the database's now.  The last five are
-    for a runner, which nobody else then takes the job from: see `holdfast.model.placement.Placement`.
+    *delay* and *timeout* are timedeltas or seconds; *delay* counts from the database's now.  With any of
+    the last five only runners may take the job: see `holdfast.model.placement.Placement`.
     """
 
     queue: str | None = None
@@ -180,7 +180,9 @@ def _placement(request: JobRequest, options: Options) -> str | None:
         runner=_optional("runner", options.runner),
         pin_for=None if options.pin_for is None else seconds_from("pin_for", options.pin_for),
         on_loss=_on_loss(options.on_loss),
-        stall_limit=None if options.stall_limit is None else seconds_from("stall_limit", options.stall_limit, least=1),
+        stall_limit=None
+        if options.stall_limit is None
+        else seconds_from("stall_limit", options.stall_limit, least=1),
     )
     return msgspec.json.encode(placement).decode()
 

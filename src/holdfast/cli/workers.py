@@ -1,4 +1,4 @@
-"""`holdfast workers`: list, drain."""
+"""`holdfast workers`: list, drain, resume."""
 
 from __future__ import annotations
 
@@ -59,6 +59,24 @@ def _lease(worker: WorkerRecord, now: datetime) -> str:
         return f"ended {ago(worker.ended_at or worker.expires_at, now)}"
     renewed = f"renewed {span(now - worker.renewed_at)} ago"
     return f"{renewed}, RAN OUT" if worker.expires_at <= now else renewed
+
+
+@app.command()
+def resume(
+    context: typer.Context,
+    worker_ids: Annotated[list[int], typer.Argument(help="The ids of runners.", metavar="ID...")],
+    *,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+) -> None:
+    """Let drained runners take jobs again."""
+
+    async def work(operator: Operator) -> None:
+        for worker_id in worker_ids:
+            await operator.workers.resume(worker_id, reason)
+            typer.echo(f"worker {worker_id} takes jobs again")
+
+    operate(context, work, actor=actor)
 
 
 @app.command()

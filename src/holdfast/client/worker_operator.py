@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.errors import WorkerEnded, WorkerNotFound
 from holdfast.model.audit import Mandate
 from holdfast.model.worker import WorkerRecord
-from holdfast.store import audit, workers
+from holdfast.store import audit, runners, workers
 from holdfast.store.database import Database
 
 MOST_LISTED = 1000
@@ -22,6 +22,16 @@ class WorkerOperator:
     async def find(self, *, ended: bool = False) -> Sequence[WorkerRecord]:
         """Return the workers that are online or draining, newest first; with *ended* the former ones too."""
         return await self._database.run(workers.list_workers(all_states=ended, limit=MOST_LISTED))
+
+    async def resume(self, worker_id: int, reason: str | None = None) -> None:
+        """Let a drained runner take jobs again; raises `WorkerNotFound` where there is no such runner."""
+        async with self._database.transaction() as connection:
+            if not await self._database.run(runners.resume_runner(worker_id), connection):
+                raise WorkerNotFound(worker_id)
+            mandate = Mandate(self._actor, reason)
+            detail = {"after": {"state": "online"}}
+            note = audit.write_audit(mandate, "worker.resume", f"worker {worker_id}", detail)
+            await self._database.run(note, connection)
 
     async def drain(self, worker_id: int, reason: str | None = None) -> None:
         """Ask a worker to take nothing more, to finish what it runs and to leave.

@@ -8,6 +8,7 @@ from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.counter import Counter
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.leadership import Leadership
+from holdfast.maintenance.overseer import Overseer
 from holdfast.maintenance.partitioner import Partitioner
 from holdfast.maintenance.pruner import Pruner
 from holdfast.maintenance.rescuer import Rescuer
@@ -37,9 +38,11 @@ class Maintenance:
         self.leadership = Leadership(database, config.leader_ttl, worker_id, events)
         shared = (database, self.leadership, config, events)
         self.stager, self.scheduler = Stager(*shared), Scheduler(*shared)
+        self.overseer = Overseer(*shared)
         self.duties: tuple[Duty, ...] = (
             self.stager,
             Rescuer(*shared),
+            self.overseer,
             self.scheduler,
             Counter(*shared),
             Partitioner(*shared),
@@ -65,6 +68,8 @@ class Maintenance:
                 self.stager.wake()
             case "schedules":
                 self.scheduler.wake()
+            case "runners":
+                self.overseer.wake()
             case "leader":
                 self.leadership.wake()
             case "reconnected":

@@ -71,7 +71,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """An attempt of a job as it is offered to a runner; *spec* is the text that it gets, *meta* is JSON text."""
+    """An attempt of a job as it is offered to a runner; *spec* and *meta* are JSON text."""
 
     worker_id: int
     job_id: int

@@ -9,12 +9,33 @@ from holdfast.model.job import JobState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerDemand:
+    """What an available job asks of runners, and how those stand that could take it.
+
+    *labelled* of them have its queue, kind and labels, and are the one that it is pinned to; *ready* of these
+    may claim, with *slots* in all, of which *held* are taken; *roomy* may hold more of its queue.
+    *named_state* and *silence* (in seconds) are of the runner that it is pinned to.
+    """
+
+    labels: tuple[str, ...]
+    runner: str | None
+    pinned_until: datetime | None
+    named_state: str | None
+    silence: float | None
+    labelled: int
+    ready: int
+    slots: int
+    held: int
+    roomy: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """A live job among its queue's limits and workers, all as of *now*.
 
     *running* and *key_running* count what is held in its queue and under its concurrency key;
-    *workers* those online in its queue, *knowing* those of them with a handler for its kind, with
-    *slots* in all, of which *busy* are taken.  *ahead* counts available jobs that go first, up to 1000.
+    *workers* those online in its queue, which are runners where it has a *demand*, *knowing* those of them
+    with a handler for its kind, with *slots* in all, of which *busy* are taken.  *ahead* counts available jobs that go first, up to 1000.
     *lease_expires_at* is when the lease of its worker runs out; *leads* says that there is a leader.
 
     Of a run: *suspended_for* is what it waits for, in words; among that are *signals*, *children_left* of
@@ -55,3 +76,4 @@ class Standing:
     children: int = 0
     children_left: int = 0
     known_versions: list[str] = field(default_factory=list)
+    demand: RunnerDemand | None = None

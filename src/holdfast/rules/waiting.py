@@ -7,6 +7,7 @@ from shlex import quote
 
 from holdfast.model.job import JobState
 from holdfast.model.standing import Standing
+from holdfast.rules.runner_waiting import why_no_runner
 
 MOST_COUNTED = 1000
 
@@ -80,6 +81,8 @@ def _refused(job: Standing) -> str | None:
 
 def _unserved(job: Standing) -> str | None:
     """Say which worker is missing."""
+    if job.demand is not None:
+        return why_no_runner(job, job.demand)
     if job.workers == 0:
         return f"no online worker works on queue {job.queue!r}: start one with --queues {job.queue}"
     if job.knowing == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
@@ -140,8 +141,10 @@ class Conversation:
         totals = {name: LogTotal(one.size, one.sha256, one.gap) for name, one in report.logs.items()}
         for stream, size in (await self._logs.lacking(fence, totals)).items():
             raise LogsIncomplete(stream, size=size)
-        for stream, total in totals.items():
-            await self._logs.close(StreamKey(fence, stream, worker_id), total)
+        # Of a stale attempt the report is what counts: it is refused, and kept as evidence, below.
+        with suppress(AssignmentStale):
+            for stream, total in totals.items():
+                await self._logs.close(StreamKey(fence, stream, worker_id), total)
 
     async def _take_ends(self, runner: Runner, held: Sequence[HeldByRunner]) -> list[Refusal]:
         reports = [(Fence(one.job, one.attempt), one.report) for one in held if one.report is not None]
@@ -172,7 +175,8 @@ class Conversation:
         if compared.missing:
             fences = [Fence(one.job_id, one.attempt) for one in compared.missing]
             taken = await self._database.run(assignments.take_missing(fences, [runner.id] * len(fences)))
-            self._events.emit("jobs.rescued", rescued=taken)
+            fates = {one.job_id: one.fate for one in taken}
+            self._events.emit("assignments.taken", count=len(taken), fates=fates)
 
     async def _show_again(self, unseen: Sequence[Held]) -> list[Offer]:
         if not unseen:

@@ -79,6 +79,11 @@ class Dispatcher(Service):
             if self._requests.get(runner.id) is request:
                 del self._requests[runner.id]
 
+    @property
+    def waiting(self) -> frozenset[int]:
+        """The runners whose requests are held back."""
+        return frozenset(self._requests)
+
     def ring(self, worker_id: int) -> None:
         """Answer the requests of a runner at once: there is news for it."""
         if (request := self._requests.get(worker_id)) is not None:

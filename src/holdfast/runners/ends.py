@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -85,7 +86,7 @@ class Ends:
             await self._database.run(attempts.put_back_jobs(returned), connection)
         notes = [(one.fence, one.text, outcomes[one.fence]) for one in held]
         await self._database.run(assignments.note_ends(notes), connection)
-        self._events.emit("assignments.ended", outcomes=list(outcomes.values()))
+        self._events.emit("assignments.ended", count=len(outcomes), outcomes=Counter(outcomes.values()))
         return outcomes
 
     def _accepted(

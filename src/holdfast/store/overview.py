@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.job import AttemptRecord, JobRecord, JobState, JobSummary
 from holdfast.model.selection import JobFilter
-from holdfast.model.standing import Standing
+from holdfast.model.standing import RunnerDemand, Standing
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, first_value
 
@@ -97,4 +97,5 @@ def _standings(rows: Sequence[Row]) -> dict[int, Standing]:
 
 def _standing(row: Row) -> Standing:
     found = dict(zip(Standing.__match_args__ or Standing.__slots__, row, strict=True))
-    return Standing(**found | {"state": JobState(found["state"])})
+    demand = None if found["demand"] is None else msgspec.json.decode(found["demand"], type=RunnerDemand)
+    return Standing(**found | {"state": JobState(found["state"]), "demand": demand})

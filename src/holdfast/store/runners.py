@@ -104,6 +104,11 @@ def _facts(rows: Sequence[Row]) -> RunnerFacts | None:
     return RunnerFacts(worker_id, term, WorkerState(state), *rest)
 
 
+def has_runners() -> Statement[bool]:
+    """Look whether a runner is there that may hold something."""
+    return Statement("has_runners", _SQL["has_runners"], (), first_value)
+
+
 def open_server(name: str) -> Statement[int]:
     """Say that a process begins to hear runners; answers its id."""
     return Statement("open_server", _SQL["open_server"], (name,), first_value)

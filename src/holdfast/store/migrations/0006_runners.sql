@@ -163,6 +163,10 @@ begin
     if routed is not null then
         perform holdfast.wake_runners(routed);
     end if;
+    -- The leader looks every 5 s by itself.
+    if (placement ->> 'pin_for')::double precision < 5 then
+        perform pg_notify('holdfast', 'runners');
+    end if;
 end
 $$;
 
@@ -208,7 +212,9 @@ begin
     return null;
 end
 $$;
-create trigger place_command after insert on holdfast.live_jobs
+-- At the commit: some ways in make the two rows of a job one after the other.
+create constraint trigger place_command after insert on holdfast.live_jobs
+    deferrable initially deferred
     for each row when (new.kind = 'command' and new.route_id is null) execute function holdfast.place_command();
 
 create function holdfast.unroute() returns trigger

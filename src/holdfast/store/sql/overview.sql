@@ -121,7 +121,28 @@ select l.job_id, holdfast.now(), l.state, l.queue, l.kind, nullif(l.run_at, 'inf
        array(select distinct k from holdfast.workers w cross join lateral unnest(w.kinds) k
              where able.knowing = 0 and l.kind like '%@%' and w.state = 'online' and w.expires_at > holdfast.now()
                and l.queue = any (w.queues) and split_part(k, '@', 1) = split_part(l.kind, '@', 1)
-             order by k)
+             order by k),
+       (select jsonb_build_object(
+                   'labels', r.labels, 'runner', r.runner, 'pinned_until', p.pinned_until, 'named_state', n.state,
+                   'silence', extract(epoch from holdfast.now() - n.renewed_at), 'labelled', count(f.id),
+                   'ready', count(f.id) filter (where f.state = 'online'),
+                   'slots', coalesce(sum(f.slots) filter (where f.state = 'online'), 0),
+                   'held', coalesce(sum(f.held) filter (where f.state = 'online'), 0),
+                   'roomy', count(f.id) filter (where f.state = 'online' and f.of_queue < coalesce(f.most, f.of_queue + 1)))::text
+        from holdfast.routes r
+        join holdfast.placements p on p.job_id = l.job_id
+        left join holdfast.workers n on n.name = r.runner and n.term is not null
+        left join lateral (
+            select w.id, w.state, w.slots, (w.capacity ->> l.queue)::integer as most,
+                   (select count(*) from holdfast.live_jobs x where x.worker_id = w.id) as held,
+                   (select count(*) from holdfast.live_jobs x where x.worker_id = w.id and x.queue = l.queue) as of_queue
+            from holdfast.workers w
+            where w.term is not null and w.state in ('online', 'draining') and w.expires_at > holdfast.now()
+              and l.queue = any (w.queues) and l.kind = any (w.kinds) and r.labels <@ w.labels
+              and (r.runner is null or r.runner = w.name)
+        ) f on true
+        where r.id = l.route_id
+        group by r.id, p.job_id, n.id)
 from holdfast.live_jobs l
 left join holdfast.suspensions s on s.run_id = l.job_id
 left join holdfast.queues q on q.name = l.queue
@@ -131,6 +152,7 @@ cross join lateral (
            coalesce(sum(w.slots) filter (where l.kind = any (w.kinds)), 0) as slots,
            array_agg(w.id) filter (where l.kind = any (w.kinds)) as ids
     from holdfast.workers w
-    where w.state = 'online' and w.expires_at > holdfast.now() and l.queue = any (w.queues)
+    where (w.state = 'online' or w.term is not null and w.state = 'draining') and w.expires_at > holdfast.now()
+      and l.queue = any (w.queues) and (w.term is null) = (l.route_id is null)
 ) able
 where l.job_id = any ($1::bigint[]);

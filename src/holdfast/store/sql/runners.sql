@@ -68,6 +68,10 @@ select w.id, w.term, w.state, w.renewed_at, holdfast.now(),
        (select count(*) from holdfast.live_jobs l where l.worker_id = any (array[w.id]))
 from holdfast.workers w where w.name = $1::text and w.term is not null;
 
+-- name: has_runners
+-- Whether a runner is there that may hold something.  Locks nothing.
+select exists (select from holdfast.workers w where w.term is not null and w.state in ('online', 'draining'));
+
 -- name: open_server
 -- A process begins to hear runners; answers its id.
 insert into holdfast.servers (name, started_at, renewed_at) values ($1::text, holdfast.now(), holdfast.now()) returning id;

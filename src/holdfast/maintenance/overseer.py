@@ -1,0 +1,39 @@
+"""Looks after what runners were given: offers nobody takes up, jobs that stand still, pins that run out."""
+
+from __future__ import annotations
+
+from holdfast.maintenance.duty import Duty
+from holdfast.rules.liveness import Intervals
+from holdfast.store import assignments, offers, runners
+from holdfast.store.workers import Rescued
+
+BATCH = 500
+REST = 5.0
+SHORTEST_REST = 0.001
+# While no runner is there, nothing of this happens.
+IDLE = 20.0
+
+
+class Overseer(Duty):
+    """Takes assignments back that went nowhere, while runners are there."""
+
+    name = "overseer"
+    intervals = Intervals()
+
+    async def lead(self, term: int) -> float:
+        """Look once after offers, stalls and pins."""
+        if not await self.database.run(runners.has_runners()):
+            return IDLE
+        unpinned = await self.database.run(offers.unpin_jobs(term, BATCH))
+        taken = await self._taken(term)
+        if taken:
+            fates = {one.job_id: one.fate for one in taken}
+            self.events.emit("assignments.taken", count=len(taken), fates=fates)
+        if BATCH in (unpinned.count, len(taken)):
+            return 0.0
+        return REST if unpinned.next_in is None else min(REST, max(SHORTEST_REST, unpinned.next_in))
+
+    async def _taken(self, term: int) -> list[Rescued]:
+        silent = offers.expire_offers(term, self.intervals.offer_for, BATCH)
+        taken = await self.database.run(silent)
+        return taken or await self.database.run(assignments.take_stalled(term, BATCH))

@@ -1,0 +1,29 @@
+"""How well a runner is heard."""
+
+import pytest
+
+from holdfast.model.runner import RunnerGrade
+from holdfast.model.worker import WorkerState
+from holdfast.rules.liveness import Intervals, grade
+
+ONLINE, DRAINING = WorkerState.ONLINE, WorkerState.DRAINING
+
+
+@pytest.mark.parametrize(
+    ("state", "silence", "expected"),
+    [
+        (ONLINE, 0.0, RunnerGrade.ONLINE),
+        (ONLINE, 44.9, RunnerGrade.ONLINE),
+        (ONLINE, 45.0, RunnerGrade.LATE),
+        (DRAINING, 59.9, RunnerGrade.LATE),
+        (ONLINE, 60.0, RunnerGrade.OFFLINE),
+        (ONLINE, 9999.0, RunnerGrade.OFFLINE),
+        (WorkerState.OFFLINE, 0.0, RunnerGrade.OFFLINE),
+        (WorkerState.LOST, 0.0, RunnerGrade.LOST),
+    ],
+)
+def test_silence_makes_late_then_offline_but_only_the_leader_makes_lost(
+    state: WorkerState, silence: float, expected: RunnerGrade
+) -> None:
+    """A grade is what people see; nothing is taken from a runner before it was declared lost."""
+    assert grade(state, silence, Intervals()) is expected

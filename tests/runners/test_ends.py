@@ -1,0 +1,191 @@
+"""Ends: reports that count, that come twice, that come too late, and cancels on their way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.errors import AssignmentStale, JobCancelled, JobFailed, JobNotFound
+from holdfast.model.runner import Rung
+from holdfast.runners.messages import AssignmentTold
+from tests.runners.conftest import Machine, Yard, listed
+
+EVIDENCE = "select evidence -> 0 -> 'report' ->> 'outcome' from holdfast.assignments where job_id = $1"
+RUNGS = "select array(select jsonb_object_keys(rungs) order by 1) from holdfast.assignments where job_id = $1"
+
+
+async def begun(yard: Yard, machine: Machine, **options: Any) -> AssignmentTold:
+    """A command that runs on a machine."""
+    await yard.enqueue(**options)
+    offer = await machine.one()
+    await machine.start(offer)
+    return offer
+
+
+async def test_a_failed_assignment_is_retried_by_the_policy_of_its_job(yard: Yard) -> None:
+    """A failure is counted and the job rests for its backoff; the runner is told so."""
+    offer = await begun(yard, machine := await yard.machine())
+    told = await machine.finish(offer, "failed", reason="exit code 2", result={"exit_code": 2})
+    assert told.outcome == "retried"
+    assert await yard.live(offer.job) == ("scheduled", 1, 1)
+
+
+@pytest.mark.parametrize(("options", "report"), [({"max_attempts": 1}, {}), ({}, {"retry": False})])
+async def test_the_last_failure_is_final(yard: Yard, options: Any, report: Any) -> None:
+    """At max_attempts, or where the runner knows that no retry can help."""
+    offer = await begun(yard, machine := await yard.machine(), **options)
+    told = await machine.finish(offer, "failed", reason="exit code 2", error="make: no rule", **report)
+    assert told.outcome == "failed"
+    with pytest.raises(JobFailed, match="exit code 2"):
+        await yard.client.wait(offer.job, timeout=5)
+
+
+async def test_a_drained_runner_hands_back_unspent(yard: Yard) -> None:
+    """Released costs no attempt, even the last one."""
+    offer = await begun(yard, machine := await yard.machine(), max_attempts=1)
+    assert (await machine.finish(offer, "released", reason="drain")).outcome == "released"
+    assert await yard.live(offer.job) == ("available", 1, 0)
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed", "cancelled", "released"])
+async def test_the_same_report_again_is_the_same_answer(yard: Yard, outcome: str) -> None:
+    """A lost answer costs nothing: the second one says that it is a repetition."""
+    offer = await begun(yard, machine := await yard.machine())
+    first = await machine.finish(offer, outcome)
+    again = await machine.finish(offer, outcome)
+    assert (again.outcome, first.repeated, again.repeated) == (first.outcome, False, True)
+
+
+async def test_a_contradicting_report_is_refused_and_kept(yard: Yard) -> None:
+    """What was accepted stays; the runner is told the truth, people see what it said."""
+    offer = await begun(yard, machine := await yard.machine())
+    await machine.finish(offer, "completed")
+    with pytest.raises(AssignmentStale) as refused:
+        await machine.finish(offer, "failed", reason="exit code 1")
+    assert (refused.value.state, refused.value.outcome) == ("completed", "completed")
+    assert await yard.db.value(EVIDENCE, offer.job) == "failed"
+    assert await yard.state(offer.job) == "completed"
+
+
+async def test_two_reports_at_once_end_it_once(yard: Yard) -> None:
+    """They fly together, and still the first one counts."""
+    offer = await begun(yard, machine := await yard.machine())
+    told = await asyncio.gather(*(machine.finish(offer, "completed") for _ in range(5)))
+    assert sorted(one.repeated for one in told) == [False, True, True, True, True]
+    told_late = await asyncio.gather(machine.finish(offer, "failed"), return_exceptions=True)
+    assert isinstance(told_late[0], AssignmentStale)
+
+
+async def test_the_report_of_another_runner_is_refused(yard: Yard) -> None:
+    """A runner speaks for its own assignments only, and nothing of it is kept with others'."""
+    offer = await begun(yard, await yard.machine())
+    stranger = await yard.machine("build-2")
+    with pytest.raises(AssignmentStale):
+        await stranger.finish(offer)
+    with pytest.raises(AssignmentStale):
+        await stranger.start(offer)
+    assert await yard.live(offer.job) == ("running", 1, 0)
+    assert await yard.db.value(EVIDENCE, offer.job) is None
+
+
+async def test_the_former_attempt_on_the_same_runner_is_fenced(yard: Yard) -> None:
+    """The runner got the job again; its older execution can still report, and changes nothing."""
+    old = await begun(yard, machine := await yard.machine())
+    await machine.sync()
+    new = await machine.one()
+    assert (new.job, new.attempt) == (old.job, 2)
+    for late in (machine.finish(old), machine.start(old), machine.accept(old)):
+        with pytest.raises(AssignmentStale) as stale:
+            await late
+        assert (stale.value.state, stale.value.now, stale.value.outcome) == ("claimed", 2, "lost")
+    assert await yard.live(old.job) == ("claimed", 2, 1)
+    evidence = "select evidence -> 0 -> 'report' ->> 'outcome' from holdfast.assignments where attempt = 1"
+    assert await yard.db.value(evidence) == "completed"
+
+
+async def test_a_job_that_never_was_is_unknown(yard: Yard) -> None:
+    """The truth about it is that there is none."""
+    offer = await begun(yard, machine := await yard.machine())
+    with pytest.raises(JobNotFound):
+        await machine.say(AssignmentTold(**{**_fields(offer), "job": 999_999}), running=True)
+
+
+def _fields(told: AssignmentTold) -> dict[str, Any]:
+    return {name: getattr(told, name) for name in told.__struct_fields__}
+
+
+async def test_a_cancel_reaches_a_runner_whose_sync_waits(yard: Yard) -> None:
+    """It is pushed: the sync is answered at once with the order, and what was delivered is written down."""
+    offer = await begun(yard, machine := await yard.machine())
+    waiting = asyncio.create_task(machine.sync(listed(offer), wait=30))
+    await yard.desk_hears(machine)
+    assert not await yard.client.cancel(offer.job, reason="no longer wanted")
+    async with asyncio.timeout(2):
+        answer = await waiting
+    assert [(one.job, one.cancel and one.cancel.cause) for one in answer.hold] == [(offer.job, "requested")]
+    assert await yard.db.value(RUNGS, offer.job) == ["delivered"]
+
+
+async def test_every_rung_of_a_cancel_is_written_down_once(yard: Yard) -> None:
+    """requested, delivered, acknowledged, interrupted, killed, ended: each with the time it had first."""
+    offer = await begun(yard, machine := await yard.machine())
+    await yard.client.cancel(offer.job)
+    moments: dict[str, Any] = {}
+    for rung in (Rung.ACKNOWLEDGED, Rung.INTERRUPTED, Rung.KILLED, Rung.INTERRUPTED):
+        stand = await machine.say(offer, running=True, rung=rung)
+        assert stand.cancel is not None
+        found = await yard.db.value(
+            "select rungs ->> $2 from holdfast.assignments where job_id = $1", offer.job, rung
+        )
+        assert moments.setdefault(rung, found) == found
+    await machine.finish(offer, "cancelled", reason="SIGKILL")
+    assert await yard.db.value(RUNGS, offer.job) == ["acknowledged", "delivered", "interrupted", "killed"]
+    with pytest.raises(JobCancelled, match="SIGKILL"):
+        await yard.client.wait(offer.job, timeout=5)
+
+
+async def test_whatever_call_comes_next_brings_the_cancel(yard: Yard) -> None:
+    """A request is a row: it is in every answer until the attempt has ended."""
+    offer = await begun(yard, machine := await yard.machine())
+    await yard.client.cancel(offer.job)
+    for call in (machine.accept(offer), machine.start(offer), machine.say(offer, running=True, progress=0.1)):
+        assert (await call).cancel is not None
+
+
+async def test_what_was_done_is_done_also_after_a_cancel(yard: Yard) -> None:
+    """The record says what really happened."""
+    offer = await begun(yard, machine := await yard.machine())
+    await yard.client.cancel(offer.job)
+    assert (await machine.finish(offer, "completed", result=1)).outcome == "completed"
+    assert await yard.state(offer.job) == "completed"
+
+
+async def test_nothing_is_tried_again_after_a_cancel(yard: Yard) -> None:
+    """A failure or a release ends it as cancelled."""
+    machine = await yard.machine(slots=2)
+    await yard.enqueue(2)
+    for outcome, offer in zip(("failed", "released"), await machine.claim(count=2), strict=True):
+        await machine.start(offer)
+        await yard.client.cancel(offer.job)
+        assert (await machine.finish(offer, outcome)).outcome == "cancelled"
+        assert await yard.state(offer.job) == "cancelled"
+
+
+async def test_a_runner_that_stops_a_job_unasked_has_failed_at_it(yard: Yard) -> None:
+    """Nobody wanted it cancelled, so it is not."""
+    offer = await begun(yard, machine := await yard.machine())
+    assert (await machine.finish(offer, "cancelled")).outcome == "retried"
+    assert await yard.live(offer.job) == ("scheduled", 1, 1)
+
+
+async def test_a_cancel_of_an_offer_that_nobody_accepted_is_told(yard: Yard) -> None:
+    """It is held already, so its runner hears of both at once and may give it back."""
+    machine = await yard.machine()
+    [job_id] = await yard.enqueue()
+    offer = await machine.one()
+    assert not await yard.client.cancel(job_id)
+    answer = await machine.sync(listed(offer, "accepted"))
+    assert answer.hold[0].cancel is not None
+    assert (await machine.finish(offer, "cancelled")).outcome == "cancelled"
