@@ -83,7 +83,8 @@ def made_call(wanted: Callable[..., Any], args: tuple[Any, ...], options: StepOp
     _check_callable(wanted)
     handler = wanted if isinstance(wanted, Handler) else None
     function = wanted if handler is None else handler.function
-    name = options.name or (handler.kind if handler is not None else getattr(function, "__name__", None))
+    own = handler.kind if handler is not None else getattr(function, "__name__", None)
+    name = own if options.name is None else options.name
     if name is None:
         raise OptionInvalid("name", None, "a step of a callable without a name needs name=")
     checked_text("name", name, most=200)

@@ -84,7 +84,7 @@ class Replay:
         self.makeups: list[StepCall] = []
         self.outbox: list[NewJob] = []
         self.paused = history.paused
-        self.closing = False
+        self.closing = self._over = False
         self._pending: list[StepNote] = []
         self._verdict: Ended | None = None
         self._fate: HoldfastError | None = None
@@ -109,6 +109,7 @@ class Replay:
             self.closing = True
             current_branch.reset(token)
             await self._close(main)
+            self._over = True
         if self._fate is not None:
             raise self._fate
         if self._verdict is not None:
@@ -142,10 +143,10 @@ class Replay:
 
         A branch is one task: of two, nobody could tell at a replay which was the first.
         """
-        if self.closing:
+        if self.closing and not self._over:
             raise Unwinding
         branch = current_branch.get(None)
-        if branch is None or branch not in self.branches:
+        if self._over or branch is None or branch not in self.branches:
             msg = "a Run can be used only by the code of its own workflow, while that runs"
             raise InputInvalid(msg)
         if branch.busy or asyncio.current_task() is not branch.task:
