@@ -1,0 +1,89 @@
+"""A program that imports everything once and then forks a worker process for every line on its stdin.
+
+    python -m tests.scenarios.forks
+
+A line is the settings of `fulfilment.work` as JSON.  It answers each with the id of the process, and tells
+of every end.
+"""
+
+import asyncio
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from typing import Any
+
+from tests.scenarios import fulfilment
+
+
+def tell(**facts: Any) -> None:
+    """Write one line to stdout."""
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+def fork(settings: dict[str, Any]) -> None:
+    """Start a worker process; this one has neither threads nor connections, so there is nothing to break."""
+    pid = os.fork()
+    if pid:
+        tell(forked=pid)
+        return
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        asyncio.run(fulfilment.work(settings))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        # The parent's buffers and exit handlers are none of the child's business.
+        os._exit(1)
+
+
+def bury() -> None:
+    """Tell of every process that has ended."""
+    with suppress(ChildProcessError):
+        while (end := os.waitpid(-1, os.WNOHANG))[0]:
+            tell(ended=end[0], code=os.waitstatus_to_exitcode(end[1]))
+
+
+class Orders:
+    """What comes in on stdin; a buffered reader would keep a second line to itself."""
+
+    def __init__(self) -> None:
+        self._begun = b""
+
+    def take(self) -> bool:
+        """Fork for every whole line that has come; False once there will be no more."""
+        found = os.read(sys.stdin.fileno(), 65536)
+        *lines, self._begun = (self._begun + found).split(b"\n")
+        for line in lines:
+            fork(json.loads(line))
+        return bool(found)
+
+
+def main() -> None:
+    """Fork until stdin ends."""
+    orders = Orders()
+    ends, bell = socket.socketpair()
+    for end in (ends, bell):
+        end.setblocking(False)
+    signal.set_wakeup_fd(bell.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    selector = selectors.DefaultSelector()
+    selector.register(sys.stdin, selectors.EVENT_READ)
+    selector.register(ends, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is ends:
+                ends.recv(4096)
+                bury()
+            elif not orders.take():
+                return
+
+
+if __name__ == "__main__":
+    main()
