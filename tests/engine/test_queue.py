@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.engine import (
+    Activity,
     Complete,
     EngineConfig,
     EngineStore,
@@ -200,3 +201,30 @@ async def test_one_note_that_cannot_be_written_costs_no_other(opened: OpenStore,
     await store.queue.end(claim, Release())
     assert {step.name for step in await store.progress.read(claim.run_id)} == {"first", "last"}
     assert [fields["count"] for fields in probe.seen("notes.dropped")] == [1]
+
+
+async def test_a_lost_answer_writes_no_line_of_the_log_twice(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written although nobody heard of it is not written again."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    database = store._database
+    run, lost = database.run, 1
+
+    async def deaf(statement: Any, *rest: Any) -> Any:
+        nonlocal lost
+        answer = await run(statement, *rest)
+        if statement.name == "append_activities" and lost:
+            lost -= 1
+            msg = "the connection broke"
+            raise holdfast.DatabaseUnavailable(msg)
+        return answer
+
+    monkeypatch.setattr(database, "run", deaf)
+    for tried in (1, 2):
+        store.activities.append(claim, Activity(step="charge", place=0, tried=tried))
+    await store.activities.settle()
+    assert lost == 0
+    assert [line.tried for line in await store.activities.read(claim.run_id)] == [1, 2]

@@ -127,7 +127,10 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """One call of a step, as it went: it took *seconds* and has ended just now."""
+    """One call of a step, as it went: it took *seconds* and has ended just now.
+
+    Its attempt, *branch*, *place* and *tried* tell it from other calls.
+    """
 
     step: str
     place: int

@@ -86,7 +86,7 @@ class Pen:
         problem: HoldfastError | None = None
         for pause in (*PAUSES, None):
             try:
-                await self._once(batch)
+                await self._once(batch, again=problem is not None)
             except InputInvalid as refused:
                 problem = refused
                 break
@@ -102,11 +102,11 @@ class Pen:
         else:
             self._events.emit("notes.dropped", count=len(batch), error=problem)
 
-    async def _once(self, batch: Sequence[Entry]) -> None:
+    async def _once(self, batch: Sequence[Entry], *, again: bool) -> None:
         notes = [(entry.fence, entry.now()) for entry in batch]
         shown = [(fence, note) for fence, note in notes if isinstance(note, StepNote)]
         if shown:
             await self._database.run(steps.save_steps(shown))
         logged = [(fence, note) for fence, note in notes if isinstance(note, ActivityNote)]
         if logged:
-            await self._database.run(activities.append_activities(logged))
+            await self._database.run(activities.append_activities(logged, again=again))

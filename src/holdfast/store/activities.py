@@ -12,8 +12,13 @@ from holdfast.store.statement import Statement, column
 _SQL = blocks("activities")
 
 
-def append_activities(notes: Sequence[tuple[Fence, ActivityNote]]) -> Statement[list[int]]:
-    """Write lines of the log of step calls; answers the run of each line that was written."""
+def append_activities(
+    notes: Sequence[tuple[Fence, ActivityNote]], *, again: bool = False
+) -> Statement[list[int]]:
+    """Write lines of the log of step calls; answers the run of each line that was written.
+
+    *again* leaves out what a former try, whose answer was lost, may have written.
+    """
     notes = sorted(notes, key=lambda one: one[0].job_id)
     parameters = (
         [fence.job_id for fence, _ in notes],
@@ -27,5 +32,6 @@ def append_activities(notes: Sequence[tuple[Fence, ActivityNote]]) -> Statement[
         [note.error for _, note in notes],
         [note.ago for _, note in notes],
         [note.seconds for _, note in notes],
+        again,
     )
     return Statement("append_activities", _SQL["append_activities"], parameters, column)

@@ -1,6 +1,7 @@
 -- name: append_activities
 -- Writes lines of the log of step calls of held runs, one array per column, in the order given.  $10 is how many seconds
--- ago each call began, $11 how long it took.  Locks live_jobs rows in id order, so that nobody takes a run meanwhile.
+-- ago each call began, $11 how long it took.  $12 says that the same lines may have been written before, by a statement
+-- whose answer was lost: what is there by its attempt, place and try is left out then.  Locks live_jobs rows in id order, so that nobody takes a run meanwhile.
 -- Answers the run of each line; of a run that has lost its lease nothing was written.
 with noted as (
     select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::integer[], $5::text[], $6::integer[],
@@ -20,5 +21,10 @@ insert into holdfast.activities (run_id, attempt, branch, place, step, try, para
 select n.run_id, n.attempt, n.branch, n.place, n.step, n.try, n.parameters, n.result, n.error,
        holdfast.now() - make_interval(secs => n.ago), n.seconds
 from noted n join held h on h.job_id = n.run_id and h.attempt = n.attempt
+where not $12::boolean or not exists (
+    select from holdfast.activities a
+    where a.run_id = any (array[n.run_id]) and a.attempt = n.attempt and a.branch = n.branch and a.place = n.place
+      and a.try = n.try
+)
 order by n.nth
 returning run_id;
