@@ -9,3 +9,9 @@ class Draining(msgspec.Struct, frozen=True):
     """The worker takes nothing more."""
 
     id: int
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """The runner takes jobs again."""
+
+    id: int
