@@ -7,7 +7,7 @@ from litestar.params import FromQuery, JSONBody
 
 from holdfast import errors
 from holdfast.client.wire.shape import Because
-from holdfast.client.wire.workers import Draining
+from holdfast.client.wire.workers import Draining, Resumed
 from holdfast.model.token import Right
 from holdfast.model.worker import WorkerRecord
 from holdfast.web.api.routes import Id, act, look, reason_of
@@ -29,4 +29,13 @@ async def drain_worker(
     return Draining(worker_id)
 
 
-router = Router("/workers", route_handlers=[list_workers, drain_worker], tags=["workers"])
+@act("/{worker_id:int}/resume", Right.OPERATE, raises=(errors.WorkerNotFound,))
+async def resume_worker(
+    worker_id: Id, operator: GivenOperator, data: JSONBody[Because | None] = None
+) -> Resumed:
+    """Let a drained runner take jobs again."""
+    await operator.workers.resume(worker_id, reason_of(data))
+    return Resumed(worker_id)
+
+
+router = Router("/workers", route_handlers=[list_workers, drain_worker, resume_worker], tags=["workers"])
