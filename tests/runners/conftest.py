@@ -113,7 +113,8 @@ class Yard:
 
     async def machine(self, name: str = "build-1", **options: Any) -> Machine:
         """Register a runner."""
-        asked = Register(**({"name": name, "protocols": [1], "slots": 1} | options))
+        wishes: dict[str, Any] = {"name": name, "protocols": [1], "slots": 1} | options
+        asked = Register(**wishes)
         registered = await self.desk.registrar.register(asked, "test")
         token = await self.db.database.run(tokens.use_token(token_hash(registered.token)))
         assert token is not None
@@ -128,7 +129,7 @@ class Yard:
     async def desk_hears(self, machine: Machine) -> None:
         """Wait until a sync of the machine is held back."""
         async with asyncio.timeout(5):
-            while machine.caller.worker_id not in self.desk.dispatcher.waiting:
+            while machine.caller.worker_id not in self.desk.dispatcher.waiting:  # noqa: ASYNC110 - held back, it says nothing
                 await asyncio.sleep(0.005)
 
     async def lead(self) -> int:

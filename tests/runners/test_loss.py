@@ -27,7 +27,8 @@ async def silence(yard: Yard, machine: Machine, seconds: float) -> None:
     """Let the machine have said its last word so long ago; the server has listened all the time."""
     await yard.db.fetch(
         "update holdfast.workers set renewed_at = renewed_at - $2 * interval '1 second', "
-        "contact_at = contact_at - $2 * interval '1 second', expires_at = expires_at - $2 * interval '1 second' "
+        "contact_at = contact_at - $2 * interval '1 second', "
+        "expires_at = expires_at - $2 * interval '1 second' "
         "where id = $1",
         machine.caller.worker_id,
         seconds,
