@@ -56,10 +56,11 @@ def test_every_page_is_found_from_the_index() -> None:
     assert missing == []
 
 
-def test_the_readme_has_the_quickstart() -> None:
-    """The program of the README is examples/quickstart.py, which is run by a test."""
-    (program,) = PYTHON.findall((ROOT / "README.md").read_text())
-    assert program == (ROOT / "examples" / "quickstart.py").read_text()
+def test_the_readme_has_programs_that_are_run() -> None:
+    """Its first program is examples/quickstart.py, its second a part of examples/approval.py."""
+    quickstart, workflow = PYTHON.findall((ROOT / "README.md").read_text())
+    assert quickstart == (ROOT / "examples" / "quickstart.py").read_text()
+    assert workflow in (ROOT / "examples" / "approval.py").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
