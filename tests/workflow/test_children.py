@@ -173,3 +173,67 @@ async def test_a_child_that_is_retried_in_time_gives_its_new_result(
     await client.retry(broken)
     gate.set()
     assert await client.wait(handle.id, timeout=20) == ["glass", "stone"]
+
+
+async def test_a_retried_run_takes_up_those_of_its_children_that_failed(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str]
+) -> None:
+    """The others are not done again, nor is what a failed child that is a run had done before its failure."""
+
+    async def note(what: str) -> str:
+        calls.append(what)
+        if calls.count(what) == 1 and what in ("break", "glass"):
+            msg = f"{what} failed"
+            raise RuntimeError(msg)
+        return what
+
+    @app.job(max_attempts=1)
+    async def pack(what: str) -> str:
+        return await note(what)
+
+    @app.workflow
+    async def parcel(run: holdfast.Run, what: str) -> list[Any]:
+        return [await run.step(note, what), *await run.children([pack.job("break"), pack.job("keep")])]
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> list[Any]:
+        return await run.children([pack.job("glass"), pack.job("stone"), parcel.job(what="box")])
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    with pytest.raises(holdfast.JobFailed, match="and 1 more of its siblings"):
+        await client.wait(handle.id, timeout=20)
+    await client.retry(handle.id)
+    assert await client.wait(handle.id, timeout=20) == ["glass", "stone", ["box", "break", "keep"]]
+    assert sorted(calls) == ["box", "break", "break", "glass", "glass", "keep", "stone"]
+
+
+async def test_a_retried_run_sees_what_became_of_a_child_that_was_retried_before_it(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
+) -> None:
+    """The record of a failure that is none any more does not fail the run again."""
+
+    @app.job(max_attempts=1)
+    async def pack(what: str) -> str:
+        calls.append(what)
+        if calls.count("glass") == 1:
+            msg = "it broke"
+            raise RuntimeError(msg)
+        return what
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> list[Any]:
+        return await run.children([pack.job("glass"), pack.job("stone")])
+
+    await work(app, slots=1)
+    handle = await client.enqueue(order.job())
+    with pytest.raises(holdfast.JobFailed):
+        await client.wait(handle.id, timeout=20)
+    broken = await db.value(
+        "select job_id from holdfast.finished_jobs where outcome = 'failed' and family_id is not null"
+    )
+    await client.retry(broken)
+    await client.wait(broken, timeout=20)
+    await client.retry(handle.id)
+    assert await client.wait(handle.id, timeout=20) == ["glass", "stone"]
+    assert calls.count("glass") == 2

@@ -30,6 +30,18 @@ create table holdfast.steps (
     primary key (run_id, branch, place)
 ) with (fillfactor = 90);
 
+-- Whether nothing has followed a place: in its branch, or in those above it.
+create function holdfast.is_last(step holdfast.steps) returns boolean
+language sql stable
+as $$
+    select not exists (
+        select from holdfast.steps n
+        where n.run_id = step.run_id
+          and ((n.branch = step.branch and n.place > step.place)
+               or (n.kind <> 'cancel' and starts_with(step.branch, n.branch || '/') and n.finished_at > step.finished_at))
+    )
+$$;
+
 -- Messages to runs: first in, first out for each run and name, consumed once, by the place that waited for it.
 create table holdfast.signals (
     id          bigint generated always as identity primary key,

@@ -88,11 +88,26 @@ select t.job_id from target t order by t.job_id;
 -- How a job had ended becomes a row of its attempts.  Answers each job, with its unique key and the live job that holds
 -- that key where it stays as it is for that (0: it has just ended), else with nulls.  Locks finished_jobs, then live_jobs rows, in id order.
 -- A run goes on from its failed step: the failure of a step or a child that nothing followed, in its branch or in those
--- above it, is forgotten.  One that has made up for its steps stays as it is.  A job without a row in the answer is in another state or never was.
-with ended as materialized (
-    select f.* from holdfast.finished_jobs f
+-- above it, is forgotten; of many children, those are taken up that did not end well, as far down as they go, and
+-- it looks again how all of them end.  One that has made up for its steps stays as it is.  A job without a row in the answer is in another state or never was.
+with recursive again as (
+    select f.job_id from holdfast.finished_jobs f
     where f.job_id = any ($1::bigint[]) and f.outcome in ('failed', 'cancelled')
       and not exists (select from holdfast.steps s where s.run_id = f.job_id and s.branch = 'compensation')
+    union
+    select c.job_id from again a
+    cross join lateral (
+        select f.job_id
+        from holdfast.steps s join holdfast.finished_jobs f on f.family_id = s.child_id
+        where s.run_id = a.job_id and s.kind = 'children' and s.state = 'completed'
+          and f.outcome in ('failed', 'cancelled')
+          and not exists (select from holdfast.steps m where m.run_id = f.job_id and m.branch = 'compensation')
+          and holdfast.is_last(s)
+        offset 0
+    ) c
+), ended as materialized (
+    select f.* from holdfast.finished_jobs f
+    where f.job_id in (select a.job_id from again a) and f.outcome in ('failed', 'cancelled')
     order by f.job_id for update
 ), due_later as materialized (
     select l.job_id, l.queue, l.attempt, l.failures, l.run_at from holdfast.live_jobs l
@@ -113,14 +128,13 @@ with ended as materialized (
     where f.job_id = any (array[v.job_id]) and f.outcome in ('failed', 'cancelled')
 ), forgotten as (
     delete from holdfast.steps s using lived v
-    where s.run_id = v.job_id
+    where s.run_id = v.job_id and holdfast.is_last(s)
       and (s.state in ('failed', 'retrying') or (s.kind = 'child' and s.result -> 0 ->> 1 <> 'completed'))
-      and not exists (
-          select from holdfast.steps n
-          where n.run_id = s.run_id
-            and ((n.branch = s.branch and n.place > s.place)
-                 or (n.kind <> 'cancel' and starts_with(s.branch, n.branch || '/') and n.finished_at > s.finished_at))
-      )
+), reopened as (
+    update holdfast.steps s set state = 'running', finished_at = null, result = null
+    from lived v
+    where s.run_id = v.job_id and s.kind = 'children' and s.state = 'completed' and holdfast.is_last(s)
+      and s.result::jsonb @? '$[*][1] ? (@ != "completed")'
 ), awake as (
     delete from holdfast.suspensions s using lived v where s.run_id = v.job_id
 ), noted as (
@@ -161,4 +175,5 @@ select c.job_id, c.unique_key, c.holder from (
     from ended e join holdfast.jobs j on j.id = any (array[e.job_id])
     where e.job_id not in (select v.job_id from lived v)
 ) c, (select count(*) from woken) n
+where c.job_id = any ($1::bigint[])
 order by c.job_id;
