@@ -88,6 +88,7 @@ class Assignment:
     enqueued_at: datetime
     offered_at: datetime
     spec_sha256: str
+    on_loss: str
     spec: str
 
 

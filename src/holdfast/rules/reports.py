@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop
 from holdfast.rules.backoff import Backoff, Random
-from holdfast.rules.outcome import Failure, after_failure, released, storable
+from holdfast.rules.outcome import Failure, after_failure, released, snoozed, storable
 
 
 class ReportedOutcome(StrEnum):
@@ -21,13 +21,17 @@ class ReportedOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """A report: *result* is JSON text, *retry* False says that the job can never succeed."""
+    """A report: *result* is JSON text, *retry* False says that the job can never succeed.
+
+    *delay* is in seconds, where the runner chose when the job may be taken up again.
+    """
 
     outcome: ReportedOutcome
     reason: str = ""
     error: str | None = None
     result: str | None = None
     retry: bool = True
+    delay: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +52,15 @@ def after_report(end: End, facts: Facts, random: Random) -> Complete | Fail | St
     match end.outcome:
         case ReportedOutcome.COMPLETED:
             return Complete(end.result)
+        case ReportedOutcome.RELEASED if end.delay:
+            return snoozed(end.delay, end.reason or "snoozed by its runner")
         case ReportedOutcome.RELEASED:
             return released(storable(end.reason or "handed back by its runner"))
         case ReportedOutcome.CANCELLED if facts.cancel_requested:
             return Stop(storable(end.reason or "cancelled on request"))
     unasked = "stopped by its runner unasked" if end.outcome is ReportedOutcome.CANCELLED else "failed"
     reason = end.reason or unasked
-    failure = Failure(reason, end.error or reason)
+    failure = Failure(reason, end.error or reason, end.delay)
     if not end.retry:
         return Fail(error=storable(failure.error), reason=storable(reason))
     return after_failure(

@@ -131,6 +131,7 @@ class Conversation:
             error=report.error,
             result=None if report.result is None else msgspec.json.encode(report.result).decode(),
             retry=report.retry,
+            delay=report.delay,
         )
         text = msgspec.json.encode(report).decode()
         return await self._ends.end(Reported(fence, worker_id, end, text))

@@ -23,6 +23,8 @@ Number = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Slots = Annotated[int, msgspec.Meta(ge=1, le=MOST_HELD)]
 Note = Annotated[str, msgspec.Meta(max_length=1000)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+# A year: further away nobody plans.
+Delay = Annotated[float, msgspec.Meta(ge=0, le=365 * 86_400)]
 Wait = Annotated[float, msgspec.Meta(ge=0, le=60)]
 
 
@@ -82,13 +84,14 @@ class StreamTotal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How an assignment ended."""
+    """How an assignment ended; *delay* is when it may be taken up again, in seconds."""
 
     outcome: ReportedOutcome
     reason: Annotated[str, msgspec.Meta(max_length=2000)] = ""
     error: Annotated[str, msgspec.Meta(max_length=200_000)] | None = None
     result: Any = None
     retry: bool = True
+    delay: Delay | None = None
     logs: dict[str, StreamTotal] | None = None
 
 
@@ -141,6 +144,7 @@ class AssignmentTold(msgspec.Struct, frozen=True, kw_only=True):
     enqueued_at: datetime
     offered_at: datetime
     grace: float
+    on_loss: str
     spec_sha256: str
     spec: str | None
     token: str

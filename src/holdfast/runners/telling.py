@@ -55,6 +55,7 @@ def told_offer(offer: Offer, grace: float) -> AssignmentTold:
         enqueued_at=one.enqueued_at,
         offered_at=one.offered_at,
         grace=grace,
+        on_loss=one.on_loss,
         spec_sha256=one.spec_sha256,
         spec=one.spec if len(one.spec) <= LONGEST_INLINE_SPEC else None,
         token=offer.token,

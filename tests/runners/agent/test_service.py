@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.runners.agent import trade
 from tests.runners.agent.strait import Strait
 from tests.web.conftest import Service, serve, service  # noqa: F401 - fixtures
 
+SOON = holdfast.Constant(timedelta(seconds=0.1))
 KINDS = tuple(sorted(trade.app.handlers))
 LOG = """
 select array_agg(array[packed::text::bytea, data] order by byte_offset)
@@ -63,7 +65,7 @@ def command(client: holdfast.Client) -> Any:
     async def enqueue(script: str, *, timeout: float = 60, max_attempts: int = 1, **args: Any) -> int:
         text = json.dumps({"script": script, **args})
         request = JobRequest("command", text)
-        return (await client.enqueue(request, timeout=timeout, max_attempts=max_attempts)).id
+        return (await client.enqueue(request, timeout=timeout, max_attempts=max_attempts, retry=SOON)).id
 
     return enqueue
 
@@ -251,6 +253,19 @@ async def test_what_a_handler_raises_is_told(
     with pytest.raises(holdfast.JobFailed, match=reason):
         await client.wait(job_id, timeout=20)
     assert "Traceback" in ((await client.job(job_id)).error or "")
+
+
+async def test_a_handler_may_snooze(
+    runner: Any, client: holdfast.Client, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """What a handler returns means the same on a runner as on a worker; a rest costs no failure."""
+    await runner(app="tests.runners.agent.trade:app", kinds=KINDS)
+    job_id = await ask(client, trade.snooze.job())
+    await eventually(
+        lambda: db.value("select outcome = 'snoozed' from holdfast.attempts where job_id = $1", job_id)
+    )
+    record = await client.job(job_id)
+    assert (record.state, record.failures, record.attempts[0].reason) == ("scheduled", 0, "later")
 
 
 @pytest.mark.parametrize(("kind", "word"), [("linger", "lingering"), ("brood", "brooding")])

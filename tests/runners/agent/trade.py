@@ -45,6 +45,12 @@ def reach_out(job: holdfast.Job) -> None:
 
 
 @app.job
+def snooze() -> holdfast.Snooze:
+    """Rest for an hour."""
+    return holdfast.Snooze(3600, "later")
+
+
+@app.job
 async def linger() -> str:
     """Wait until somebody cancels it, and tidy up then."""
     print("lingering", flush=True)

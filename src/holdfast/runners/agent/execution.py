@@ -10,6 +10,7 @@ from shutil import rmtree
 import msgspec
 
 from holdfast.errors import ProgramRefused, ServerRefused, ServerUnavailable, SpecInvalid
+from holdfast.rules.outcome import storable
 from holdfast.rules.telling import one_line
 from holdfast.runners.agent.artifacts import find, send
 from holdfast.runners.agent.command import make_folders, result_of
@@ -26,6 +27,7 @@ from holdfast.runners.agent.messages import (
     Outcome,
     Report,
     Rung,
+    StreamTotal,
 )
 from holdfast.runners.agent.process import Program, ProgramEnd
 from holdfast.runners.agent.shipping import LogShipper
@@ -37,6 +39,8 @@ from holdfast.runtime.events import Events
 LOG_PATIENCE = 60.0
 # How soon a spec that could not be fetched is asked for again, in seconds.
 PAUSE = 1.0
+# What the server takes, in characters.
+LONGEST_NOTE, LONGEST_REASON = 1000, 2000
 # Progress is told this often at most, in seconds.
 PROGRESS_EVERY = 1.0
 
@@ -137,7 +141,7 @@ class Execution:
         if self._progress is None:
             # A handler may say so a thousand times a second.
             asyncio.get_running_loop().call_later(PROGRESS_EVERY, self._bench.changed)
-        self._progress = (fraction, note)
+        self._progress = (fraction, note and note[:LONGEST_NOTE])
         self._logs.alive = True
 
     async def run(self) -> None:
@@ -148,7 +152,7 @@ class Execution:
             self._over = True
             await self._ship()
             if self.cause is not Cause.LOST:
-                self.report = msgspec.structs.replace(report, logs=self._logs.totals)
+                self.report = _acceptable(report, self._logs.totals)
                 self.state = "ended"
         finally:
             self._over = True
@@ -246,3 +250,13 @@ class Execution:
             if grace is not None:
                 return grace
         return self._bench.intervals.cancel_grace
+
+
+def _acceptable(report: Report, totals: dict[str, StreamTotal]) -> Report:
+    """Return the report with its logs, in a size that the server takes."""
+    return msgspec.structs.replace(
+        report,
+        reason=storable(report.reason)[:LONGEST_REASON],
+        error=None if report.error is None else storable(report.error),
+        logs=totals or None,
+    )

@@ -99,10 +99,10 @@ class HandlerWork(Work):
                 return Report(outcome=Outcome.COMPLETED, result=value)
             case wire.Cancelled(reason):
                 return Report(outcome=Outcome.CANCELLED, reason=reason)
-            case wire.Snoozed(_, reason):
-                return Report(outcome=Outcome.RELEASED, reason=reason)
-            case wire.Retried(_, reason):
-                return Report(outcome=Outcome.FAILED, reason=reason, error=reason)
+            case wire.Snoozed(seconds, reason):
+                return Report(outcome=Outcome.RELEASED, reason=reason, delay=seconds)
+            case wire.Retried(delay, reason):
+                return Report(outcome=Outcome.FAILED, reason=reason, error=reason, delay=delay)
             case wire.Raised(line, trace, poison):
                 return Report(outcome=Outcome.FAILED, reason=line, error=trace, retry=not poison)
         report = report_of(end, tail, artifacts)

@@ -96,13 +96,17 @@ class StreamTotal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How an assignment ended; *retry* False says that it can never succeed."""
+    """How an assignment ended; *retry* False says that it can never succeed.
+
+    *delay* is in seconds: when it may be taken up again.
+    """
 
     outcome: Outcome
     reason: str = ""
     error: str | None = None
     result: Any = None
     retry: bool = True
+    delay: float | None = None
     logs: dict[str, StreamTotal] | None = None
 
 

@@ -97,7 +97,8 @@ with pair as (
     from taken t join holdfast.jobs j on j.id = any (array[t.job_id])
 )
 select t.worker_id, t.job_id, t.attempt, t.failures, j.kind, j.queue, j.priority::integer, j.max_attempts, j.timeout,
-       j.meta::text, j.tags, j.trace, j.created_at, holdfast.now(), p.spec_sha256, holdfast.job_spec(t.job_id)
+       j.meta::text, j.tags, j.trace, j.created_at, holdfast.now(), p.spec_sha256, p.on_loss,
+       holdfast.job_spec(t.job_id)
 from taken t
 join holdfast.jobs j on j.id = any (array[t.job_id])
 join holdfast.placements p on p.job_id = any (array[t.job_id]);
@@ -118,7 +119,8 @@ with pair as (
     from shown s join holdfast.jobs j on j.id = any (array[s.job_id])
 )
 select s.worker_id, s.job_id, s.attempt, l.failures, j.kind, j.queue, j.priority::integer, j.max_attempts, j.timeout,
-       j.meta::text, j.tags, j.trace, j.created_at, s.offered_at, p.spec_sha256, holdfast.job_spec(s.job_id)
+       j.meta::text, j.tags, j.trace, j.created_at, s.offered_at, p.spec_sha256, p.on_loss,
+       holdfast.job_spec(s.job_id)
 from shown s
 join holdfast.live_jobs l on l.job_id = any (array[s.job_id]) and l.attempt = any (array[s.attempt])
 join holdfast.jobs j on j.id = any (array[s.job_id])
