@@ -253,24 +253,33 @@ deferrable initially deferred
 for each row execute function holdfast.signal_sent();
 
 -- The last child of a family to end wakes its parent.  Children that end at once queue at their parent's row, so
--- that one of them sees all the others gone.  Whoever ends several jobs inserts them in order of parent.
-create function holdfast.child_ended() returns trigger
+-- that one of them sees all the others gone.  Asked once for each statement: for each row, it would walk over the
+-- children that the same statement has ended, again and again.
+create function holdfast.children_ended() returns trigger
 language plpgsql
 as $$
+declare
+    parents bigint[];
 begin
-    perform from holdfast.live_jobs l where l.job_id = new.parent_id for update;
-    if found and (
-        select l.job_id from holdfast.live_jobs l where l.family_id = new.family_id
-        order by l.family_id desc, l.job_id desc limit 1
-    ) is null then
-        perform holdfast.revive_runs(array[new.parent_id]);
+    select array_agg(distinct e.parent_id) into parents from ended e where e.family_id is not null;
+    if parents is null then
+        return null;
+    end if;
+    perform from holdfast.live_jobs l where l.job_id = any (parents) order by l.job_id for update;
+    select array_agg(distinct e.parent_id) into parents
+    from (select distinct f.parent_id, f.family_id from ended f where f.family_id is not null) e
+    where (select l.job_id from holdfast.live_jobs l where l.family_id = e.family_id
+           order by l.family_id desc, l.job_id desc limit 1) is null;
+    if parents is not null then
+        perform holdfast.revive_runs(parents);
     end if;
     return null;
 end
 $$;
 
-create trigger child_ended after insert on holdfast.finished_jobs
-for each row when (new.family_id is not null) execute function holdfast.child_ended();
+create trigger children_ended after insert on holdfast.finished_jobs
+referencing new table as ended
+for each statement execute function holdfast.children_ended();
 
 -- ---------------------------------------------------------------------------------------------
 -- Children
