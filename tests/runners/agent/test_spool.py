@@ -1,0 +1,107 @@
+"""Output on disk: whole while there is room, with a known hole where there was not."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from holdfast.runners.agent.spool import Spool
+
+
+class SpoolMachine(RuleBasedStateMachine):
+    """A spool beside the list of all bytes that were ever written to it."""
+
+    @initialize(bound=st.integers(8, 200), segment=st.integers(1, 40))
+    def begin(self, bound: int, segment: int) -> None:
+        """Start with an empty spool."""
+        import tempfile
+
+        self.folder = tempfile.TemporaryDirectory()
+        self.bound = bound
+        self.spool = Spool(Path(self.folder.name), "stdout", bound=bound, segment=segment)
+        self.written = b""
+        self.sent = b""
+
+    @rule(data=st.binary(min_size=1, max_size=90))
+    def write(self, data: bytes) -> None:
+        """A program says something."""
+        self.written += data
+        self.spool.append(data)
+
+    @rule(most=st.integers(1, 60), accepted=st.floats(0, 1))
+    def ship(self, most: int, accepted: float) -> None:
+        """The server takes the next bytes, or some of them, or learns what is lost."""
+        at = self.spool.acknowledged
+        if lost := self.spool.lost:
+            self.spool.acknowledge(at + lost)
+            return
+        data = self.spool.read(most)
+        assert data == self.written[at : at + len(data)]
+        taken = data[: round(len(data) * accepted)]
+        self.spool.acknowledge(at + len(taken), data)
+        self.sent += taken
+
+    @rule(data=st.binary(min_size=1, max_size=300), most=st.integers(1, 60))
+    def flood_while_shipping(self, data: bytes, most: int) -> None:
+        """What is on its way may be dropped before the answer comes; the sum counts it all the same."""
+        at = self.spool.acknowledged
+        sent = self.spool.read(most)
+        self.write(data)
+        self.spool.acknowledge(at + len(sent), sent)
+        self.sent += sent
+
+    @invariant()
+    def the_books_are_right(self) -> None:
+        """Size, bound and sum are what they should be, and nothing is left on disk that nobody needs."""
+        if not hasattr(self, "spool"):
+            return
+        assert self.spool.size == len(self.written)
+        assert self.spool.sha256 == hashlib.sha256(self.sent).hexdigest()
+        kept = sum(path.stat().st_size for path in Path(self.folder.name).iterdir())
+        assert kept <= self.bound + 40
+        if self.spool.is_empty:
+            assert kept == 0
+
+    def teardown(self) -> None:
+        """Clean up."""
+        if hasattr(self, "folder"):
+            self.spool.give_up()
+            self.folder.cleanup()
+
+
+TestSpool = SpoolMachine.TestCase
+TestSpool.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+@given(st.lists(st.binary(max_size=50), max_size=20))
+def test_what_fits_comes_out_as_it_went_in(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]
+) -> None:
+    """Below the bound nothing is lost, however it was cut."""
+    spool = Spool(tmp_path_factory.mktemp("spool"), "stdout", bound=10_000, segment=16)
+    for piece in pieces:
+        spool.append(piece)
+    assert spool.read(10_000) == b"".join(pieces)
+    assert spool.lost == 0
+    spool.give_up()
+
+
+def test_the_newest_output_is_what_is_kept(tmp_path: Path) -> None:
+    """Of a flood the end tells more than the beginning; how much is lost is known."""
+    spool = Spool(tmp_path, "stdout", bound=100, segment=20)
+    spool.append(bytes(range(250)))
+    assert spool.lost >= 150
+    spool.acknowledge(spool.lost)
+    assert spool.read(1000) == bytes(range(250))[spool.acknowledged :]
+    spool.give_up()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_takes_nothing_costs_output_and_not_the_program(tmp_path: Path) -> None:
+    """Where files cannot be written the output is a gap."""
+    spool = Spool(tmp_path / "gone", "stdout", bound=100)
+    spool.append(b"x" * 30)
+    assert (spool.size, spool.lost) == (30, 30)
