@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -87,6 +87,24 @@ def resolved(request: JobRequest, options: Options = NOTHING) -> NewJob:
         trace=_optional("trace", options.trace),
         placement=_placement(request, options),
     )
+
+
+def resolved_all(requests: Iterable[JobRequest], options: Options = NOTHING) -> list[NewJob]:
+    """Return the rows for many requests under the same *options*; what they share is checked once."""
+    jobs: list[NewJob] = []
+    terms: tuple[str, Policy] | None = None
+    for request in requests:
+        if (
+            terms is not None
+            and type(request) is JobRequest
+            and request.policy is terms[1]
+            and request.kind == terms[0]
+        ):
+            jobs.append(msgspec.structs.replace(jobs[-1], args=request.args))
+        else:
+            jobs.append(resolved(request, options))
+            terms = request.kind, request.policy
+    return jobs
 
 
 def _plain(request: JobRequest, policy: Policy) -> NewJob:

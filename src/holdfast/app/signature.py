@@ -41,6 +41,7 @@ class Signature:
         self._bind = whole.replace(parameters=given)
         wanted = [self._field(parameter, hints) for parameter in given]
         self.names = tuple(field[0] for field in wanted)
+        self._all_names = frozenset(self.names)
         struct = msgspec.defstruct("Arguments", wanted, forbid_unknown_fields=True, kw_only=True, gc=False)
         self._struct = struct
         self._decoder = msgspec.json.Decoder(struct, dec_hook=_from_pydantic)
@@ -60,23 +61,34 @@ class Signature:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the arguments as JSON text; raises `ArgumentsInvalid` or `PayloadTooLarge`."""
-        try:
-            bound = self._bind.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ArgumentsInvalid(self.kind, str(error)) from None
-        text = json_text(bound.arguments, lambda problem: ArgumentsInvalid(self.kind, problem))
+        arguments = self._bound(args, kwargs)
+        text = json_text(arguments, lambda problem: ArgumentsInvalid(self.kind, problem))
         if len(text) > MAX_ARGS_BYTES // 4 and (size := len(text.encode())) > MAX_ARGS_BYTES:
             raise PayloadTooLarge(f"arguments of {self.kind!r}", size=size, limit=MAX_ARGS_BYTES)
-        self.decode(text)
+        self._struct_from(text)
         return text
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        # All by name or all by place needs no binding.
+        if not args and kwargs.keys() == self._all_names:
+            return kwargs
+        if not kwargs and len(args) == len(self.names):
+            return dict(zip(self.names, args, strict=True))
+        try:
+            return self._bind.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise ArgumentsInvalid(self.kind, str(error)) from None
 
     def decode(self, text: str) -> dict[str, Any]:
         """Return the arguments by name; raises `ArgumentsInvalid`."""
+        struct = self._struct_from(text)
+        return {name: getattr(struct, name) for name in self.names}
+
+    def _struct_from(self, text: str) -> Any:
         try:
-            struct = self._decoder.decode(text)
+            return self._decoder.decode(text)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise ArgumentsInvalid(self.kind, str(error)) from None
-        return {name: getattr(struct, name) for name in self.names}
 
     def result(self, text: str | None) -> Any:
         """Return a stored result as the type that the handler promises."""

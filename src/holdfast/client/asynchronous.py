@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.app.handler import JobRequest
-from holdfast.app.options import resolved, seconds_from
+from holdfast.app.options import resolved, resolved_all, seconds_from
 from holdfast.app.signals import signal_statement
 from holdfast.client.answer import (
     LOOKS,
@@ -106,8 +106,7 @@ class Client:
         self, requests: Iterable[JobRequest], *, connection: Any = None, **options: Unpack[EnqueueOptions]
     ) -> list[JobHandle]:
         """Enqueue many jobs, all or none, under the same options; answers their handles in order."""
-        same = chosen(options)
-        rows = [resolved(request, same) for request in several(requests)]
+        rows = resolved_all(several(requests), chosen(options))
         if not rows:
             return []
         if connection is None and len(rows) >= COPY_FROM and bulk.fits(rows):

@@ -60,8 +60,7 @@ class JobHandle:
     status: Enqueued = Enqueued.NEW
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One job as it goes into the database: every option resolved and checked.
 
     *args* and *placement* are JSON text, the latter None for a job that any worker may take; *timeout* and
@@ -81,7 +80,7 @@ class NewJob:
     unique_key: str | None = None
     unique_policy: UniquePolicy = UniquePolicy.KEEP
     concurrency_key: str | None = None
-    tags: list[str] = field(default_factory=list)
+    tags: list[str] = msgspec.field(default_factory=list)
     meta: str = "{}"
     parent_id: int | None = None
     trace: str | None = None

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.app.handler import JobRequest
-from holdfast.app.options import Options, checked_text, resolved, seconds_from
+from holdfast.app.options import Options, checked_text, resolved, resolved_all, seconds_from
 from holdfast.app.signals import signal_statement
 from holdfast.app.workflow import Workflow
 from holdfast.errors import OptionInvalid
@@ -184,7 +184,7 @@ class Run:
         waits.checked_requests(requests)
         if len(requests) > MOST_CHILDREN:
             raise OptionInvalid("requests", len(requests), f"give at most {MOST_CHILDREN:,} at once")
-        jobs: list[NewJob] = [resolved(request, Options(**options)) for request in requests]
+        jobs: list[NewJob] = resolved_all(requests, Options(**options))
         if not jobs:
             return []
         name = f"{len(jobs)} {requests[0].kind}"

@@ -1,0 +1,95 @@
+"""What goes in by COPY is what was asked, letter by letter."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast.app.handler import JobRequest, Policy
+from holdfast.errors import InputInvalid
+from holdfast.store.bulk import CHUNK
+from holdfast.testing import ThrowawayDatabase
+
+# Below this, one statement puts the jobs in.
+COPY_FROM = 500
+ROWS = (
+    "select kind, queue, args, priority, max_attempts, timeout, concurrency_key, tags, meta, trace,"
+    " (select array[l.state, l.kind, l.queue, l.concurrency_key] from holdfast.live_jobs l"
+    " where l.job_id = j.id)"
+    " from holdfast.jobs j order by id"
+)
+AWKWARD = "a\tb\nc\rd\\e\\N\\.f\"g'h\u00a0ü🐚{},\x7f"
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=60)
+
+
+def asked(args: list[Any], **policy: Any) -> list[JobRequest]:
+    """Requests of one kind with these values."""
+    return [JobRequest("ec\tho", msgspec.json.encode({"v": one}).decode(), Policy(**policy)) for one in args]
+
+
+async def test_awkward_values_arrive_unchanged_either_way(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """COPY reads some letters as something else: each row equals the one that a plain statement made."""
+    options: Any = {
+        "queue": AWKWARD,
+        "tags": [AWKWARD, "NULL", "", "x"][:2],
+        "meta": {AWKWARD: AWKWARD},
+        "trace": AWKWARD,
+        "concurrency_key": AWKWARD,
+        "priority": 3,
+    }
+    await client.enqueue_many(asked([AWKWARD]), **options)
+    await client.enqueue_many(asked([AWKWARD] * COPY_FROM), **options)
+    rows = await db.fetch(ROWS)
+    assert len(rows) == COPY_FROM + 1
+    assert all(row == rows[0] for row in rows)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(texts, min_size=1, max_size=20))
+async def test_any_text_arrives_unchanged(
+    client: holdfast.Client, db: ThrowawayDatabase, values: list[str]
+) -> None:
+    """Whatever the letters of the arguments, they are read back as they were sent, each under its own id."""
+    sent = (values * COPY_FROM)[:COPY_FROM]
+    handles = await client.enqueue_many(asked(sent))
+    rows = await db.fetch(
+        "select id, args ->> 'v' from holdfast.jobs where id = any ($1)", [one.id for one in handles]
+    )
+    assert dict(rows) == {handle.id: text for handle, text in zip(handles, sent, strict=True)}
+
+
+async def test_jobs_of_many_kinds_keep_their_places(client: holdfast.Client, db: ThrowawayDatabase) -> None:
+    """Kinds and policies that take turns, and more than one chunk: each handle belongs to its request."""
+    requests = [
+        JobRequest(f"kind {n % 3}", f'{{"n": {n}}}', Policy(queue=f"q{n % 2}", max_attempts=1 + n % 4))
+        for n in range(2 * CHUNK + 1)
+    ]
+    handles = await client.enqueue_many(requests)
+    rows = await db.fetch("select id, kind, queue, max_attempts, (args ->> 'n')::integer from holdfast.jobs")
+    found = {row[0]: row[1:] for row in rows}
+    for n, (handle, request) in enumerate(zip(handles, requests, strict=True)):
+        assert found[handle.id] == (request.kind, request.policy.queue, request.policy.max_attempts, n)
+
+
+@pytest.mark.parametrize("args", ['{"v": "\ud800"}', '{"v": "\\u0000"}', "{nonsense", '{"v": "\x00"}'])
+async def test_arguments_that_cannot_be_stored_put_nothing_in(
+    client: holdfast.Client, db: ThrowawayDatabase, args: str
+) -> None:
+    """Made by hand, they were checked by nobody: they are refused, and no job of the batch exists."""
+    with pytest.raises(InputInvalid):
+        await client.enqueue_many([*asked(["x"] * COPY_FROM), JobRequest("echo", args)])
+    assert await db.value("select count(*) from holdfast.jobs") == 0
+    assert (await client.enqueue(asked(["x"])[0])).id > 0
+
+
+def test_the_sync_client_writes_the_same_rows(dsn: str, db: ThrowawayDatabase) -> None:
+    """psycopg sends the same lines."""
+    with holdfast.SyncClient(dsn, schema=db.schema) as client:
+        handles = client.enqueue_many(asked([AWKWARD] * COPY_FROM), queue=AWKWARD)
+        assert client.job(handles[-1].id).args == {"v": AWKWARD}
+        assert client.job(handles[0].id).queue == AWKWARD
