@@ -28,6 +28,7 @@ RIGHTS = {
     ("POST", "/api/v1/queues/retention"): Right.OPERATE,
     ("GET", "/api/v1/workers"): Right.READ,
     ("POST", "/api/v1/workers/{worker_id}/drain"): Right.OPERATE,
+    ("POST", "/api/v1/workers/{worker_id}/resume"): Right.OPERATE,
     ("GET", "/api/v1/schedules"): Right.READ,
     ("POST", "/api/v1/schedules/run"): Right.OPERATE,
     ("POST", "/api/v1/schedules/pause"): Right.OPERATE,

@@ -11,12 +11,11 @@ import typer
 
 from holdfast.cli.context import FAILED
 from holdfast.cli.filters import filtered
-from holdfast.cli.operating import ActorOption, ReasonOption, YesOption, operate
+from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, YesOption, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
 from holdfast.cli.progress import counting
 from holdfast.client.job_operator import meant
 from holdfast.client.job_verbs import EVERY_JOB, Swept
-from holdfast.client.operator import Operator
 from holdfast.errors import HoldfastError, OptionInvalid
 from holdfast.model.selection import JobFilter
 from holdfast.rules.intervention import ALLOWED, PARTICIPLE, Intervention, refusal
@@ -100,7 +99,7 @@ def _carry_out(context: typer.Context, order: Order, actor: str | None) -> None:
         raise typer.Exit(FAILED)
 
 
-async def _one_by_one(operator: Operator, order: Order) -> bool:
+async def _one_by_one(operator: AnyOperator, order: Order) -> bool:
     """Act on each job that was named; a refusal is told and does not stop the others."""
     swept = Swept()
     for job_id in order.job_ids:
@@ -120,7 +119,7 @@ async def _one_by_one(operator: Operator, order: Order) -> bool:
     return not swept.passed_over
 
 
-async def _one(operator: Operator, order: Order, job_id: int) -> str:
+async def _one(operator: AnyOperator, order: Order, job_id: int) -> str:
     done = PARTICIPLE[order.action]
     if order.dry_run:
         state = (await operator.jobs.show(job_id)).state
@@ -141,7 +140,7 @@ async def _one(operator: Operator, order: Order, job_id: int) -> str:
 Sweep = Callable[..., Awaitable[Swept]]
 
 
-def _sweep(operator: Operator, action: Intervention) -> Sweep:
+def _sweep(operator: AnyOperator, action: Intervention) -> Sweep:
     sweeps: dict[Intervention, Sweep] = {
         Intervention.CANCEL: operator.jobs.cancel_many,
         Intervention.RETRY: operator.jobs.retry_many,
@@ -150,7 +149,7 @@ def _sweep(operator: Operator, action: Intervention) -> Sweep:
     return sweeps[action]
 
 
-async def _by_filter(operator: Operator, order: Order) -> None:
+async def _by_filter(operator: AnyOperator, order: Order) -> None:
     chosen = meant(order.action, order.chosen)
     number = await operator.jobs.count(chosen)
     if order.dry_run:
@@ -169,7 +168,7 @@ async def _by_filter(operator: Operator, order: Order) -> None:
     typer.echo(f"{swept.changed:,} jobs {PARTICIPLE[order.action]}{passed}")
 
 
-async def _print_sample(operator: Operator, order: Order, chosen: JobFilter, number: int) -> None:
+async def _print_sample(operator: AnyOperator, order: Order, chosen: JobFilter, number: int) -> None:
     sample = await operator.jobs.find(chosen, limit=SAMPLE)
     if order.as_json:
         print_json({"count": number, "sample": sample})

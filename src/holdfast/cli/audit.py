@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.moments import clock
-from holdfast.cli.operating import operate
+from holdfast.cli.operating import AnyOperator, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
-from holdfast.client.operator import Operator
 
 
 def audit(
@@ -25,7 +24,7 @@ def audit(
 ) -> None:
     """List what operators did, newest first."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         found = await operator.audit(subject=subject, actor=by, before=before, limit=limit)
         if as_json:
             print_json(found)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 DONE, FAILED, WRONG_USE, LEFT_OVER, INTERRUPTED = 0, 1, 2, 3, 130
 
 # Options of `holdfast` itself.  They may stand behind a command as well: nobody remembers which is whose.
-GLOBAL_OPTIONS = ("--database-url", "--schema", "--config")
+GLOBAL_OPTIONS = ("--database-url", "--schema", "--config", "--server")
 
 
 @dataclass

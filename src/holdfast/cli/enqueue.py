@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli.application import application
 from holdfast.cli.context import FAILED, Invocation, invocation
 from holdfast.cli.job_options import with_job_options
+from holdfast.cli.operating import served
 from holdfast.cli.output import JsonOption, print_json
 from holdfast.cli.pouring import Pouring
-from holdfast.client.intake import Intake, JobText, json_object
+from holdfast.client.intake import Intake, JobText, job_text, json_object
 from holdfast.errors import OptionInvalid
+from holdfast.model.job import JobHandle
 from holdfast.store import jobs
 from holdfast.store.database import Database
+
+if TYPE_CHECKING:
+    from holdfast.client.remote.operator import RemoteOperator
 
 STDIN = "-"
 
@@ -64,7 +69,7 @@ def enqueue(
         raise OptionInvalid("--atomic", True, "it cannot be had together with --skip-bad")
     pouring = Pouring(intake, skip_bad=skip_bad, atomic=atomic)
     try:
-        call.run(pouring.pour)
+        _pour(call, pouring)
     finally:
         pouring.report(as_json)
     if pouring.bad:
@@ -79,11 +84,26 @@ def _intake(call: Invocation, app: str | None, given: dict[str, Any]) -> Intake:
 def _enqueue_one(call: Invocation, intake: Intake, text: JobText, as_json: bool) -> None:
     job = intake.job(text)
 
-    async def work(database: Database) -> None:
-        (handle,) = await database.run(jobs.enqueue_jobs([job]))
-        if as_json:
-            print_json(handle)
-        else:
-            typer.echo(f"job {handle.id}" + ("" if handle.status == "new" else f" ({handle.status})"))
+    async def remotely(operator: RemoteOperator) -> JobHandle:
+        [handle] = await operator.jobs.enqueue([job_text(job)])
+        return handle
 
-    call.run(work)
+    async def locally(database: Database) -> JobHandle:
+        [handle] = await database.run(jobs.enqueue_jobs([job]))
+        return handle
+
+    handle = served(call, remotely) if call.settings().server is not None else call.run(locally)
+    if as_json:
+        print_json(handle)
+    else:
+        typer.echo(f"job {handle.id}" + ("" if handle.status == "new" else f" ({handle.status})"))
+
+
+def _pour(call: Invocation, pouring: Pouring) -> None:
+    if call.settings().server is None:
+        call.run(pouring.pour_locally)
+    elif pouring.atomic:
+        wanted = "leave it out: over a server each batch is a transaction of its own"
+        raise OptionInvalid("--atomic", True, wanted)
+    else:
+        served(call, pouring.pour_remotely)

@@ -12,11 +12,10 @@ from holdfast.cli.configs import database_config
 from holdfast.cli.context import invocation
 from holdfast.cli.filters import filtered
 from holdfast.cli.moments import ago, clock, seconds
-from holdfast.cli.operating import group, operate
+from holdfast.cli.operating import AnyOperator, group, operate, served
 from holdfast.cli.output import JsonOption, print_json, print_json_line, print_table
 from holdfast.cli.story import print_story
 from holdfast.client.asynchronous import Client
-from holdfast.client.operator import Operator
 from holdfast.model.job import JobSummary
 from holdfast.model.log import BEGINNING
 from holdfast.model.selection import JobFilter
@@ -42,7 +41,7 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first; arguments are shown by `show` alone."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         found = await operator.jobs.find(chosen, limit=limit, before=before)
         if as_json:
             print_json(found)
@@ -76,7 +75,7 @@ def _row(job: JobSummary, now: datetime) -> tuple[object, ...]:
 def show(context: typer.Context, job_id: JobId, *, as_json: JsonOption = False) -> None:
     """Show everything about a job: arguments, every attempt, its end, why it waits, what operators did."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         record = await operator.jobs.show(job_id)
         why = await operator.jobs.why(job_id)
         audit = await operator.audit(subject=f"job {job_id}")
@@ -98,8 +97,11 @@ def wait(
     timeout: Annotated[str | None, typer.Option(help="Give up after so long, such as 30s.")] = None,
 ) -> None:
     """Wait for a job and print its result as JSON; exit 1 if it failed, was cancelled or takes too long."""
-    config = database_config(invocation(context).settings())
-    patience = seconds("--timeout", timeout)
+    call, patience = invocation(context), seconds("--timeout", timeout)
+    if call.settings().server is not None:
+        print_json(served(call, lambda operator: operator.jobs.wait(job_id, timeout=patience)))
+        return
+    config = database_config(call.settings())
 
     async def work() -> Any:
         async with Client(config.dsn, schema=config.schema, pgbouncer=config.pgbouncer) as client:
@@ -120,7 +122,7 @@ def logs(
 ) -> None:
     """Print what a job has logged."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         mark = BEGINNING
         if tail is not None:
             last = await operator.jobs.last_logs(job_id, attempt=attempt, limit=tail)

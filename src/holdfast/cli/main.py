@@ -58,6 +58,12 @@ def options(
         str | None, typer.Option(help="Where PostgreSQL is; better kept in HOLDFAST_DATABASE_URL.")
     ] = None,
     schema: Annotated[str | None, typer.Option(help="The schema of the environment.")] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            help="The service to ask instead of a database, with the token in HOLDFAST_TOKEN.", metavar="URL"
+        ),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="The settings file instead of holdfast.toml.", metavar="FILE")
     ] = None,
@@ -66,7 +72,7 @@ def options(
     ] = False,
 ) -> None:
     """Take the global options."""
-    context.obj = Invocation({"database_url": database_url, "schema": schema}, config)
+    context.obj = Invocation({"database_url": database_url, "schema": schema, "server": server}, config)
 
 
 # Commands, in the order in which --help lists them.

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar, Union
 
 import typer
 
-from holdfast.cli.context import invocation
+from holdfast.cli.context import Invocation, invocation
 from holdfast.client.operator import Operator
+from holdfast.errors import OptionInvalid, SettingInvalid
 from holdfast.store.database import Database
 
+if TYPE_CHECKING:
+    from holdfast.client.remote.operator import RemoteOperator
+
 T = TypeVar("T")
+
+# Both have the same verbs; a type checker holds every call against each of them.
+AnyOperator: TypeAlias = Union[Operator, "RemoteOperator"]
 
 ReasonOption = Annotated[str | None, typer.Option(help="Why; kept in the audit log.", metavar="TEXT")]
 ActorOption = Annotated[
@@ -30,14 +38,42 @@ def group(about: str) -> typer.Typer:
 
 
 def operate(
-    context: typer.Context, work: Callable[[Operator], Awaitable[T]], *, actor: str | None = None
+    context: typer.Context, work: Callable[[AnyOperator], Awaitable[T]], *, actor: str | None = None
 ) -> T:
-    """Return what *work* answers, done in the name of *actor* or of whoever is logged in."""
+    """Return what *work* answers, done in the name of *actor* or of whoever is logged in.
+
+    With a server set it is done there, in the name of whom the token belongs to.
+    """
+    call = invocation(context)
+    if call.settings().server is not None:
+        if actor is not None:
+            wanted = "leave it out: over a server the token tells who acts"
+            raise OptionInvalid("--actor", actor, wanted)
+        return served(call, work)
 
     async def done(database: Database) -> T:
         return await work(Operator(database, actor or whoami()))
 
-    return invocation(context).run(done)
+    return call.run(done)
+
+
+def served(call: Invocation, work: Callable[[RemoteOperator], Awaitable[T]]) -> T:
+    """Return what *work* answers, done by the service that the settings name."""
+    # Here, so that only commands that talk to a server import what speaks HTTP.
+    from holdfast.client.remote.connection import RemoteConnection
+    from holdfast.client.remote.operator import RemoteOperator
+
+    settings = call.settings()
+    if settings.server is None:
+        msg = "server is not set: give --server, or set HOLDFAST_SERVER"
+        raise SettingInvalid(msg, setting="server")
+    connection = RemoteConnection(settings.server, settings.token)
+
+    async def done() -> T:
+        async with connection:
+            return await work(RemoteOperator(connection))
+
+    return asyncio.run(done())
 
 
 def whoami() -> str:

@@ -7,25 +7,40 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
 from holdfast.cli.lines import Batch, LineReader
 from holdfast.cli.output import print_json
 from holdfast.cli.progress import counting
-from holdfast.client.intake import Intake
+from holdfast.client.intake import Intake, JobText, job_text
 from holdfast.errors import DuplicateJob, InputInvalid, LineInvalid, UnknownKind
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import bulk, jobs
 from holdfast.store.database import Connection, Database
 
+if TYPE_CHECKING:
+    from holdfast.client.remote.operator import RemoteOperator
+
 BATCH = 5000
 # Below this many, one statement is as quick as COPY with its own.
 COPY_FROM = 500
 
+# What a job takes beside arguments and meta, and a request in all, in characters of up to four bytes.
+BESIDES = 2048
+LARGEST_REQUEST = 4 * 1024 * 1024
+
 Numbered = list[tuple[int, NewJob]]
+
+
+class Funnel(Protocol):
+    """Where batches of jobs go in."""
+
+    async def put(self, rows: list[NewJob]) -> list[JobHandle]:
+        """Enqueue *rows*, all or none."""
 
 
 @dataclass(slots=True)
@@ -40,20 +55,22 @@ class Pouring:
     atomic: bool
     bad: list[LineInvalid] = field(default_factory=list)
     _statuses: Counter[str] = field(default_factory=Counter)
-    _kept: bool = False
+    _kept: bool = True
     _began: float = field(default_factory=time.monotonic)
 
-    async def pour(self, database: Database) -> None:
-        """Enqueue everything that stdin has to say; raises `LineInvalid`."""
-        descriptor = sys.stdin.fileno()
-        with counting("enqueue", _size(descriptor)) as progress:
-            if self.atomic:
-                async with database.transaction() as connection:
-                    await self._pour(_Funnel(database, connection), descriptor, progress)
-                self._kept = True
-            else:
-                self._kept = True
-                await self._pour(_Funnel(database), descriptor, progress)
+    async def pour_locally(self, database: Database) -> None:
+        """Enqueue everything that stdin has to say on *database*; raises `LineInvalid`."""
+        if not self.atomic:
+            await self._pour(_Funnel(database))
+            return
+        self._kept = False
+        async with database.transaction() as connection:
+            await self._pour(_Funnel(database, connection))
+        self._kept = True
+
+    async def pour_remotely(self, operator: RemoteOperator) -> None:
+        """Enqueue everything that stdin has to say by way of a service; raises `LineInvalid`."""
+        await self._pour(_RemoteFunnel(operator))
 
     def report(self, as_json: bool) -> None:
         """Print what became of the lines."""
@@ -68,13 +85,15 @@ class Pouring:
         jobs = "job" if done["new"] == 1 else "jobs"
         typer.echo(f"{done['new']:,} {jobs} enqueued{others}{skipped} in {seconds:.1f} s")
 
-    async def _pour(self, funnel: _Funnel, descriptor: int, progress: Callable[[float], None]) -> None:
+    async def _pour(self, funnel: Funnel) -> None:
+        descriptor = sys.stdin.fileno()
         reader = LineReader(descriptor, BATCH)
-        async for batch in reader.batches():
-            await self._put(funnel, await self._read(funnel, batch))
-            progress(reader.bytes_read)
+        with counting("enqueue", _size(descriptor)) as progress:
+            async for batch in reader.batches():
+                await self._put(funnel, await self._read(funnel, batch))
+                progress(reader.bytes_read)
 
-    async def _read(self, funnel: _Funnel, batch: Batch) -> Numbered:
+    async def _read(self, funnel: Funnel, batch: Batch) -> Numbered:
         numbered: Numbered = []
         for number, line in batch:
             try:
@@ -85,7 +104,7 @@ class Pouring:
                 self._refuse(number, str(error))
         return numbered
 
-    async def _put(self, funnel: _Funnel, numbered: Numbered) -> None:
+    async def _put(self, funnel: Funnel, numbered: Numbered) -> None:
         try:
             handles = await funnel.put([job for _, job in numbered])
         except (DuplicateJob, InputInvalid) as error:
@@ -105,6 +124,34 @@ class Pouring:
             raise error
         self.bad.append(error)
         typer.echo(f"holdfast: {error}", err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoteFunnel:
+    """Puts batches in by way of a service, in requests that it takes."""
+
+    operator: RemoteOperator
+
+    async def put(self, rows: list[NewJob]) -> list[JobHandle]:
+        handles: list[JobHandle] = []
+        for texts in _requests(rows):
+            handles += await self.operator.jobs.enqueue(texts)
+        return handles
+
+
+def _requests(rows: list[NewJob]) -> Iterator[list[JobText]]:
+    """Split *rows* so that each request stays within what a service takes at once."""
+    texts: list[JobText] = []
+    size = 0
+    for row in rows:
+        length = len(row.args) + len(row.meta) + BESIDES
+        if texts and size + length > LARGEST_REQUEST:
+            yield texts
+            texts, size = [], 0
+        texts.append(job_text(row))
+        size += length
+    if texts:
+        yield texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.moments import ago, seconds, span
-from holdfast.cli.operating import ActorOption, CreateOption, ReasonOption, group, operate
+from holdfast.cli.operating import ActorOption, AnyOperator, CreateOption, ReasonOption, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
-from holdfast.client.operator import Operator
 from holdfast.errors import OptionInvalid
 from holdfast.model.worker import QueueRecord
 
@@ -39,7 +38,7 @@ COLUMNS = (
 def list_queues(context: typer.Context, *, as_json: JsonOption = False) -> None:
     """List queues with their limits and counts; the leader counts every few seconds."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         found = await operator.queues.find()
         if as_json:
             print_json(found)
@@ -161,7 +160,7 @@ def _whole(text: str) -> int:
 
 def _change(
     context: typer.Context,
-    change: Callable[[Operator], Awaitable[QueueRecord]],
+    change: Callable[[AnyOperator], Awaitable[QueueRecord]],
     actor: str | None,
     as_json: bool,
 ) -> None:

@@ -11,10 +11,9 @@ import msgspec
 import typer
 
 from holdfast.cli.moments import ago, clock, took
-from holdfast.cli.operating import group, operate
+from holdfast.cli.operating import AnyOperator, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
 from holdfast.cli.run_tree import print_tree
-from holdfast.client.operator import Operator
 from holdfast.client.run_operator import DEEPEST
 from holdfast.errors import OptionInvalid
 from holdfast.model.job import JobState
@@ -60,7 +59,7 @@ def list_runs(
     """
     chosen = RunFilter(states=tuple(state or ()), kind=kind, queue=queue, signal=waits_for, paused=paused)
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         found = await operator.runs.find(chosen, limit=limit, before=before)
         if as_json:
             print_json(found)
@@ -110,7 +109,7 @@ def show(
     Example: `holdfast runs show 42`.
     """
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         node = await operator.runs.show(run_id, depth=depth)
         audit = await operator.audit(subject=f"job {run_id}")
         if as_json:
@@ -163,12 +162,12 @@ class _Page:
             typer.echo(f"more: --after {rows[-1][0]}")
 
 
-async def _show_places(operator: Operator, run_id: int, page: _Page) -> None:
+async def _show_places(operator: AnyOperator, run_id: int, page: _Page) -> None:
     steps = await operator.runs.history(run_id, after=_place(page.after), limit=page.limit)
     page.show(steps, PLACES, [_step(step) for step in steps])
 
 
-async def _show_calls(operator: Operator, run_id: int, page: _Page) -> None:
+async def _show_calls(operator: AnyOperator, run_id: int, page: _Page) -> None:
     calls = await operator.runs.activities(run_id, after=_line(page.after), limit=page.limit)
     page.show(calls, CALLS, [_call(call) for call in calls])
 

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.moments import ago, clock, span
-from holdfast.cli.operating import ActorOption, ReasonOption, group, operate
+from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
-from holdfast.client.operator import Operator
 from holdfast.model.schedule import Schedule
 
 app = group("See schedules, run, pause and delete them.")
@@ -26,7 +25,7 @@ COLUMNS = ("schedule", "state", "kind", "queue", "rule", "next tick", "last tick
 def list_schedules(context: typer.Context, *, as_json: JsonOption = False) -> None:
     """List schedules with their next tick."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         found = await operator.schedules.find()
         if as_json:
             print_json([{name: getattr(one, name) for name in NAMES} for one in found])

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.moments import ago, clock, seconds
-from holdfast.cli.operating import ActorOption, ReasonOption, group, operate
+from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
-from holdfast.client.operator import Operator
 from holdfast.model.token import Role, TokenRecord
 
 app = group("Make, see and revoke the tokens that the service asks for.")
@@ -61,7 +60,7 @@ def list_tokens(
 ) -> None:
     """List tokens, newest first; never their text."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         found = await operator.tokens.find(ended=ended, before=before, limit=limit)
         if as_json:
             print_json(found)
@@ -103,7 +102,7 @@ def revoke(
 ) -> None:
     """End tokens at once, for good."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         for token_id in token_ids:
             revoked = await operator.tokens.revoke(token_id, reason)
             typer.echo(f"token {token_id} ({revoked.name}) is revoked")

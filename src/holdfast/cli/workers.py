@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.moments import ago, span
-from holdfast.cli.operating import ActorOption, ReasonOption, group, operate
+from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
-from holdfast.client.operator import Operator
 from holdfast.model.worker import WorkerRecord, WorkerState
 
 app = group("See workers and drain them.")
@@ -28,7 +27,7 @@ def list_workers(
 ) -> None:
     """List workers: what they run and when their lease was renewed."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         found = await operator.workers.find(ended=ended)
         if as_json:
             print_json(found)
@@ -71,7 +70,7 @@ def resume(
 ) -> None:
     """Let drained runners take jobs again."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         for worker_id in worker_ids:
             await operator.workers.resume(worker_id, reason)
             typer.echo(f"worker {worker_id} takes jobs again")
@@ -89,7 +88,7 @@ def drain(
 ) -> None:
     """Ask workers to take nothing more, finish what they run and leave."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         for worker_id in worker_ids:
             await operator.workers.drain(worker_id, reason)
             typer.echo(f"worker {worker_id} is draining")

@@ -48,6 +48,30 @@ class JobText(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_def
     stall_limit: float | None = None
 
 
+def job_text(job: NewJob) -> JobText:
+    """Return *job* as JSON with every option said, so that it is read as the same job wherever that is."""
+    placement = {} if job.placement is None else msgspec.json.decode(job.placement, type=dict[str, Any])
+    return JobText(
+        kind=job.kind,
+        args=msgspec.json.decode(job.args),
+        queue=job.queue,
+        priority=job.priority,
+        max_attempts=job.max_attempts,
+        timeout=job.timeout,
+        run_at=job.run_at,
+        delay=job.delay,
+        retry=None if job.retry is None else msgspec.json.decode(job.retry),
+        unique_key=job.unique_key,
+        unique_policy=job.unique_policy if job.unique_key is not None else None,
+        concurrency_key=job.concurrency_key,
+        tags=job.tags or None,
+        meta=msgspec.json.decode(job.meta) or None,
+        parent_id=job.parent_id,
+        trace=job.trace,
+        **placement,
+    )
+
+
 OPTION_NAMES = tuple(one.name for one in fields(Options))
 
 

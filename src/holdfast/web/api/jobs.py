@@ -20,6 +20,8 @@ from holdfast.model.token import Right
 from holdfast.web.api.routes import Before, Id, Limit, act, look
 from holdfast.web.given import GivenBacking, GivenCaller, GivenOperator
 
+# In bytes; one job may take a quarter of what any other request may.
+LARGEST_BATCH = 32 * 1024 * 1024
 TIMES = ("since", "until", "ended_since", "ended_until")
 
 Moment = Annotated[datetime | None, QueryParameter(description="With its zone: 2026-03-01T12:00Z.")]
@@ -79,7 +81,7 @@ async def enqueue(
     return handle
 
 
-@act("/batch", Right.ENQUEUE, status=201, raises=ENQUEUE_ERRORS)
+@act("/batch", Right.ENQUEUE, status=201, raises=ENQUEUE_ERRORS, request_max_body_size=LARGEST_BATCH)
 async def enqueue_many(
     data: JSONBody[JobBatch], backing: GivenBacking, caller: GivenCaller, key: Key = None
 ) -> list[JobHandle]:

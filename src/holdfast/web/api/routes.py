@@ -17,7 +17,7 @@ Id = Annotated[int, PathParameter(ge=1, le=LARGEST_ID)]
 Before = Annotated[
     int | None, QueryParameter(ge=1, le=LARGEST_ID, description="Only ids below: `next` of the former page.")
 ]
-Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="At most so many.")]
+Limit = Annotated[int, QueryParameter(ge=1, le=10_000, description="At most so many.")]
 
 Raises = tuple[type[HoldfastError], ...]
 Route = Callable[[Callable[..., Any]], HTTPRouteHandler]

@@ -1,0 +1,103 @@
+"""Asks the service, and raises its errors as if the database had been asked."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+import msgspec
+
+from holdfast import errors
+from holdfast.errors import HoldfastError, ServerRefused, ServerUnavailable
+from holdfast.model.problem import Problem, problem_type
+
+T = TypeVar("T")
+
+API = "/api/v1"
+# How long an answer may take beyond what it was asked to wait, in seconds.
+PATIENCE = 60.0
+# A request that may be repeated is sent so often, with these rests between.
+RESTS = (0.2, 1.0, 3.0)
+
+_ERRORS = {
+    problem_type(one): one
+    for one in vars(errors).values()
+    if isinstance(one, type) and issubclass(one, HoldfastError)
+}
+
+
+class RemoteConnection:
+    """The service at *address*, spoken to with *token*.  Use it as ``async with``.
+
+    Whatever the service refuses is raised as the error that it is there; `ServerUnavailable` where it
+    does not answer, and `ServerRefused` for an answer that is not the service's.
+    """
+
+    def __init__(self, address: str, token: str | None = None) -> None:
+        self._address = address.rstrip("/")
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._client = httpx.AsyncClient(base_url=self._address + API, headers=headers, timeout=PATIENCE)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    async def get(self, path: str, answer: type[T], **given: Any) -> T:
+        """Ask for something; what is None or empty is not asked for.  Repeated where the service is away."""
+        parameters = msgspec.to_builtins({name: value for name, value in given.items() if _is_asked(value)})
+        for rest in RESTS:
+            try:
+                return await self._ask("GET", path, answer, params=parameters)
+            except ServerUnavailable:
+                await asyncio.sleep(rest)
+        return await self._ask("GET", path, answer, params=parameters)
+
+    async def post(self, path: str, answer: type[T], body: Any = None, *, key: str | None = None) -> T:
+        """Do something; with an idempotency *key* it is repeated where the service is away."""
+        content = b"" if body is None else msgspec.json.encode(body)
+        headers = {"Content-Type": "application/json"} | ({} if key is None else {"Idempotency-Key": key})
+        for rest in RESTS if key is not None else ():
+            try:
+                return await self._ask("POST", path, answer, content=content, headers=headers)
+            except ServerUnavailable:
+                await asyncio.sleep(rest)
+        return await self._ask("POST", path, answer, content=content, headers=headers)
+
+    async def _ask(self, method: str, path: str, answer: type[T], **options: Any) -> T:
+        try:
+            response = await self._client.request(method, path, **options)
+        except httpx.TransportError as error:
+            raise ServerUnavailable(self._address, str(error) or type(error).__name__) from error
+        if response.is_error:
+            raise rebuilt(response.status_code, response.content)
+        try:
+            return msgspec.json.decode(response.content, type=answer)
+        except msgspec.DecodeError as error:
+            problem = f"it is no answer of Holdfast ({error}): is this the right address?"
+            raise ServerRefused(response.status_code, problem) from None
+
+
+def rebuilt(status: int, body: bytes) -> HoldfastError:
+    """Return the error that a problem tells of, with its facts."""
+    try:
+        problem = msgspec.json.decode(body, type=Problem)
+    except msgspec.DecodeError:
+        return ServerRefused(status, "it does not say why")
+    kind = _ERRORS.get(problem.type)
+    if kind is None:
+        return ServerRefused(status, problem.detail, problem.facts)
+    error = kind.__new__(kind)
+    Exception.__init__(error, problem.detail)
+    # What its constructor would have been given, as the service has told it.
+    vars(error).update(problem.facts)
+    return error
+
+
+def _is_asked(value: Any) -> bool:
+    return value is not None and value != () and value != []

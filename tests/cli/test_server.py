@@ -1,0 +1,148 @@
+"""`holdfast --server`: the commands without a database, by way of the service."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import holdfast
+from holdfast.cli import main
+from holdfast.client.operator import Operator
+from holdfast.model.token import Role
+from holdfast.testing import ThrowawayDatabase
+from tests.web.conftest import Serve, Service, serve  # noqa: F401 - the last one is a fixture
+
+READING = (
+    ("jobs", "list", "--json"),
+    ("jobs", "list", "--state", "failed", "--state", "cancelled", "--tag", "red", "--json"),
+    ("jobs", "list", "--since", "1h", "--limit", "1", "--json"),
+    ("jobs", "show", "1", "--json"),
+    ("jobs", "show", "3", "--json"),
+    ("jobs", "logs", "1", "--json"),
+    ("jobs", "logs", "1", "--tail", "1", "--json"),
+    ("jobs", "wait", "1"),
+    ("jobs", "wait", "2"),
+    ("jobs", "cancel", "--queue", "mail", "--dry-run", "--json"),
+    ("queues", "list", "--json"),
+    ("workers", "list", "--all", "--json"),
+    ("schedules", "list", "--json"),
+    ("runs", "list", "--json"),
+    ("runs", "show", "1", "--json"),
+    ("jobs", "show", "999"),
+    ("tokens", "list", "--json"),
+    ("audit", "--json"),
+)
+
+
+@pytest.fixture
+async def service(serve: Serve) -> Service:  # noqa: F811
+    """A service with the usual settings."""
+    return await serve()
+
+
+async def _variables(service: Service, role: Role = Role.ADMIN) -> dict[str, str]:
+    text, _ = await service.token(role)
+    return {"HOLDFAST_SERVER": service.url, "HOLDFAST_TOKEN": text}
+
+
+async def _history(client: holdfast.Client, db: ThrowawayDatabase, work: Any) -> None:
+    """A completed, a failed and a waiting job, a paused queue, a schedule, a worker."""
+    app = holdfast.App()
+
+    @app.job
+    async def greet(job: holdfast.Job, name: str) -> str:
+        job.log.info("greeting %s", name)
+        job.log.info("done")
+        return f"hello {name}"
+
+    @app.job(max_attempts=1)
+    async def fail() -> None:
+        msg = "no such luck"
+        raise RuntimeError(msg)
+
+    app.schedule("nightly", greet.job(name="secret"), cron="@daily")
+    await work(app)
+    first = await client.enqueue(greet.job(name="ada"), tags=["red"])
+    second = await client.enqueue(fail.job(), tags=["red"])
+    await client.wait(first.id, timeout=20)
+    with pytest.raises(holdfast.JobFailed):
+        await client.wait(second.id, timeout=20)
+    await client.enqueue(greet.job(name="bob"), queue="mail", delay=3600)
+    await Operator(db.database, "alice").queues.pause("mail", "for a test", create=True)
+
+
+async def test_reading_is_the_same_over_the_service(
+    service: Service,
+    db: ThrowawayDatabase,
+    client: holdfast.Client,
+    work: Any,
+) -> None:
+    """What a command prints, and how it exits, does not depend on the way to the database."""
+    await _history(client, db, work)
+    remotely = await _variables(service)
+    locally = {"HOLDFAST_DATABASE_URL": db.dsn, "HOLDFAST_SCHEMA": db.schema}
+    for command in READING:
+        over_service, on_database = await _called(command, remotely), await _called(command, locally)
+        assert over_service.exit_code == on_database.exit_code, (command, over_service.stderr)
+        assert _timeless(over_service.stdout) == _timeless(on_database.stdout), command
+        assert over_service.stderr == on_database.stderr, command
+
+
+async def _called(command: Sequence[str], variables: dict[str, str]) -> Any:
+    """Call a command in a thread of this process: there are many, and each process takes its time."""
+    return await asyncio.to_thread(CliRunner().invoke, main.app, command, env=variables)
+
+
+def _timeless(text: str) -> str:
+    """What a command prints, without what moves between two calls."""
+    moving = ('"renewed_at"', '"expires_at"', '"last_used_at"', '"counted_at"')
+    return "\n".join(line for line in text.splitlines() if not line.strip().startswith(moving))
+
+
+async def test_acting_over_the_service_is_audited_with_the_token_and_address(
+    holdfast_command: Any,
+    service: Service,
+    db: ThrowawayDatabase,
+) -> None:
+    """Enqueue one job and many, pause a queue, cancel all: each act is in the name of the token's owner."""
+    remotely = await _variables(service, Role.OPERATOR)
+
+    async def done(*command: str, stdin: bytes = b"") -> str:
+        ended = await holdfast_command(*command, stdin=stdin, **remotely)
+        assert ended.code == 0, ended.err
+        return str(ended.out)
+
+    made = json.loads(await done("enqueue", "greet", '{"name": "Ada"}', "--priority", "1", "--json"))
+    await done("enqueue", "greet", '{"name": "Bob"}', "--delay", "1h")
+    lines = b"".join(b'{"kind": "greet", "args": {"name": "%d"}}\n' % n for n in range(700))
+    assert "700 jobs enqueued" in await done("enqueue", "-", "--queue", "mail", stdin=lines)
+    assert await db.value("select priority from holdfast.jobs where id = $1", made["id"]) == 1
+    assert "is paused" in await done("queues", "pause", "mail", "--reason", "too much")
+    assert "700 jobs cancelled" in await done("jobs", "cancel", "--queue", "mail", "--yes")
+    assert await db.value("select count(*) from holdfast.live_jobs") == 2
+    acts = await db.fetch("select distinct action, actor, address from holdfast.audit_log order by action")
+    assert ("queue.pause", "a operator", "127.0.0.1") in acts
+    assert ("job.cancel", "a operator", "127.0.0.1") in acts
+
+
+async def test_a_refusal_over_the_service_reads_as_on_the_database(
+    holdfast_command: Any,
+    service: Service,
+) -> None:
+    """One sentence on stderr: too little right, no token, nobody there, a wrong option."""
+    viewer = await _variables(service, Role.VIEWER)
+    denied = await holdfast_command("queues", "pause", "mail", **viewer)
+    assert (denied.code, denied.err.count("\n")) == (1, 1)
+    assert "may not do this" in denied.err
+    without = await holdfast_command("jobs", "list", HOLDFAST_SERVER=service.url)
+    assert (without.code, without.err.count("\n")) == (1, 1)
+    assert "a token is missing" in without.err
+    away = await holdfast_command("queues", "pause", "mail", HOLDFAST_SERVER="http://127.0.0.1:9")
+    assert (away.code, away.err.count("\n")) == (1, 1)
+    assert "does not answer" in away.err
+    named = await holdfast_command("queues", "pause", "mail", "--actor", "eve", **viewer)
+    assert (named.code, named.err.count("\n")) == (2, 1)
+    assert "the token tells who acts" in named.err
