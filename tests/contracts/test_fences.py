@@ -21,6 +21,7 @@ from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspe
 from holdfast.model.step import StepKind, StepNote, StepState
 from holdfast.store import (
     activities,
+    assignments,
     attempts,
     blobs,
     checkpoints,
@@ -28,11 +29,13 @@ from holdfast.store import (
     leases,
     log_chunks,
     logs,
+    offers,
     runs,
     signals,
     steps,
     workers,
 )
+from holdfast.store.assignments import Life
 from holdfast.store.attempts import Ended, Fence, Final, Returned
 from holdfast.store.children import Place
 from holdfast.store.log_chunks import LogLimits, Piece, StreamKey
@@ -159,6 +162,42 @@ async def closed(scene: Scene, stale: Fence) -> bool:
     return await scene.run(closing)
 
 
+async def assigned(scene: Scene, attempt: Fence) -> None:
+    """Let the attempt be one that a runner was offered, the one that holds the job now, and did not accept."""
+    await scene.db.fetch(
+        "insert into holdfast.assignments (job_id, attempt, worker_id, term, offered_at, progressed_at) "
+        "values ($1, $2, coalesce((select worker_id from holdfast.live_jobs where job_id = $1), 1), 1, "
+        "holdfast.now(), holdfast.now())",
+        *attempt,
+    )
+    await scene.db.fetch(
+        "insert into holdfast.placements (job_id, spec_sha256) values ($1, '') on conflict do nothing",
+        attempt.job_id,
+    )
+
+
+def by_runner(make: Callable[[Fence, int], Statement[Any]]) -> Write:
+    """A write of a runner, which names itself as well: the one that holds the job now."""
+
+    async def write(scene: Scene, stale: Fence) -> Any:
+        find = "select worker_id from holdfast.live_jobs where job_id = $1"
+        return await scene.run(make(stale, await scene.db.value(find, stale.job_id) or 1))
+
+    return write
+
+
+async def locked_end(scene: Scene, stale: Fence) -> bool:
+    """The facts that decide an end, and the lock on what is held."""
+    facts = await by_runner(lambda one, holder: assignments.end_facts([one], [holder]))(scene, stale)
+    return any(known.held for known in facts.values())
+
+
+def life(stale: Fence, holder: int) -> Statement[Any]:
+    """What a runner says of an assignment."""
+    said = Life(fence=stale, worker_id=holder, term=1, number=1, running=True, progress=0.5, alive=True)
+    return assignments.note_life([said])
+
+
 async def loop_transaction(scene: Scene, stale: Fence) -> list[int]:
     """An async handler's own transaction, with a write of its own."""
     job: Any = SimpleNamespace(id=stale.job_id, attempt=stale.attempt, kind="greet", result=None)
@@ -228,10 +267,20 @@ WRITES: list[tuple[str, str, Write]] = [
     ("take_children", "take children", stated(taken)),
     ("save_blob", "blob", stated(lambda stale: blobs.save_blob(stale, b"data"))),
     ("suspend_runs", "sleep", stated(lambda stale: runs.suspend_runs([Suspended(stale, Suspend("a test"))]))),
+    ("note_life", "runner's word", by_runner(life)),
+    ("take_missing", "take from runner", by_runner(lambda one, by: assignments.take_missing([one], [by]))),
+    ("end_facts", "lock for the end", locked_end),
+    ("show_offers_again", "offer again", stated(lambda one: offers.show_offers_again([one], [b"x" * 32]))),
+    ("read_spec", "spec", by_runner(assignments.read_spec)),
+    (
+        "store_artifact",
+        "artifact",
+        by_runner(lambda one, holder: assignments.store_artifact(one, holder, "log.txt", b"data")),
+    ),
     ("continue_run", "continue as new", stated(lambda stale: runs.continue_run(stale, "{}", "seed"))),
 ]
-CHANGES_NOTHING = {"lock"}
-BEGINS = {"start"}
+CHANGES_NOTHING = {"lock", "lock for the end", "spec"}
+BEGINS = {"start", "offer again"}
 
 
 async def older(scene: Scene) -> Fence:
@@ -298,7 +347,8 @@ WITHOUT_FENCE = {
     "claim_jobs": "makes the attempt",
     "claim_limited": "makes the attempt",
     "stage_jobs": "scheduled jobs, which nobody holds",
-    "rescue_jobs": "jobs of workers that are lost or gone",
+    "offer_jobs": "makes the attempt",
+    "unpin_jobs": "changes who may take a job next, whoever holds it",
     "cancel_jobs": "ends what nobody holds; of the rest it only asks",
     "discard_jobs": "jobs that nobody holds",
     "retry_jobs": "jobs that nobody holds",
@@ -337,6 +387,7 @@ async def test_a_stale_attempt_changes_nothing(
         stale.job_id,
     )
     await waits(scene, stale.job_id)
+    await assigned(scene, stale)
     before = await scene.dump()
     for block, what, write in WRITES:
         assert not await write(scene, stale), f"{what} ({block}) was accepted"
@@ -352,6 +403,7 @@ async def test_the_attempt_that_holds_the_lease_may_write(
     (job,) = await scene.claim(await scene.worker(), limit=1, free=0 if what in BEGINS else 1)
     await scene.run(checkpoints.save_checkpoint(fence(job), 1, "{}"))
     await waits(scene, job.id)
+    await assigned(scene, fence(job))
     before = await scene.dump()
     assert await write(scene, fence(job)), f"{what} ({block}) was refused"
     assert (await scene.dump() == before) is (what in CHANGES_NOTHING)

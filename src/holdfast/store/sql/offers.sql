@@ -109,30 +109,30 @@ join holdfast.placements p on p.job_id = any (array[t.job_id]);
 with pair as (
     select * from unnest($1::bigint[], $2::integer[], $3::bytea[]) as p (job_id, attempt, sha256)
 ), shown as (
-    select a.worker_id, a.job_id, a.attempt, a.offered_at, p.sha256
-    from pair p join holdfast.assignments a on a.job_id = p.job_id and a.attempt = p.attempt
-    where a.accepted_at is null
+    select a.worker_id, a.job_id, a.attempt, a.offered_at, p.sha256, l.failures
+    from pair p
+    join holdfast.assignments a on a.job_id = p.job_id and a.attempt = p.attempt
+    join holdfast.live_jobs l on l.job_id = any (array[p.job_id]) and l.attempt = any (array[p.attempt])
+    where a.accepted_at is null and l.state = 'claimed'
 ), granted as (
     insert into holdfast.tokens (name, sha256, role, worker_id, job_id, attempt, created_by, created_at, expires_at)
     select 'job ' || s.job_id || ' attempt ' || s.attempt, s.sha256, 'assignment', s.worker_id, s.job_id, s.attempt,
            'runner protocol', holdfast.now(), holdfast.now() + make_interval(secs => j.timeout) + interval '1 day'
     from shown s join holdfast.jobs j on j.id = any (array[s.job_id])
 )
-select s.worker_id, s.job_id, s.attempt, l.failures, j.kind, j.queue, j.priority::integer, j.max_attempts, j.timeout,
+select s.worker_id, s.job_id, s.attempt, s.failures, j.kind, j.queue, j.priority::integer, j.max_attempts, j.timeout,
        j.meta::text, j.tags, j.trace, j.created_at, s.offered_at, p.spec_sha256, p.on_loss,
        holdfast.job_spec(s.job_id)
 from shown s
-join holdfast.live_jobs l on l.job_id = any (array[s.job_id]) and l.attempt = any (array[s.attempt])
 join holdfast.jobs j on j.id = any (array[s.job_id])
-join holdfast.placements p on p.job_id = any (array[s.job_id])
-where l.state = 'claimed';
+join holdfast.placements p on p.job_id = any (array[s.job_id]);
 
 -- name: expire_offers
 -- Releases up to $3 offers that nobody has accepted for $2 seconds, unspent, and answers them.
 -- Only for the leader of term $1.  Locks live_jobs rows, skipping those that others hold.
 with silent as materialized (
     select l.job_id, a.attempt from holdfast.assignments a
-    join holdfast.live_jobs l on l.job_id = any (array[a.job_id]) and l.attempt = any (array[a.attempt])
+    join holdfast.live_jobs l on l.job_id = any (array[a.job_id]) and a.attempt = l.attempt
     where a.accepted_at is null and a.outcome is null
       and a.offered_at < holdfast.now() - make_interval(secs => $2::double precision) and l.state = 'claimed'
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
