@@ -35,6 +35,8 @@ class Reader:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": "",
             "COLUMNS": "200",
+            # Tests that run at once cannot all serve on the usual port; 0 is a free one.
+            "HOLDFAST_HTTP_PORT": "0",
             # The tutorial's own tests would start another server, which costs seconds.
             "PYTEST_ADDOPTS": f"--holdfast-database-url={url}",
         }
@@ -109,6 +111,7 @@ async def reader(dsn: str, tmp_path: Path) -> AsyncIterator[Reader]:
         await admin.close()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES)
 async def test_a_tutorial_does_what_it_says(reader: Reader, page: str) -> None:
     """From the first job to the tests, every block holds."""

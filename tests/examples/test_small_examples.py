@@ -95,7 +95,7 @@ async def test_the_quickstart_runs_by_its_two_commands(url: str) -> None:
         sys.executable,
         *("-m", "holdfast.cli.main", "up", "--app", "examples.quickstart:app"),
         cwd=ROOT,
-        env=os.environ | {"HOLDFAST_DATABASE_URL": url},
+        env=os.environ | {"HOLDFAST_DATABASE_URL": url, "HOLDFAST_HTTP_PORT": "0"},
         stdout=subprocess.DEVNULL,
     )
     try:
