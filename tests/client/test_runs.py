@@ -113,7 +113,8 @@ async def test_a_program_sees_the_tree_of_its_run(
     assert [member.is_run for member in weighed.members] == [False, False]
     (member,) = shipped.members
     assert (member.run.kind, member.run.parent_id, member.run.run_at) == ("ship@1", handle.id, None)
-    sends = f"`holdfast runs signal {member.run.id} 'courier 7'` sends the signal"
+    assert (await call("job", child)).run_at is None
+    sends = f"`holdfast runs signal {child} 'courier 7'` sends the signal"
     assert member.why == f"it waits for signal 'courier 7': {sends}"
     flat = await call("run", handle.id, depth=0)
     assert flat.families[0].members == ()
@@ -231,3 +232,74 @@ async def test_nobody_needs_to_know_a_kind_for_its_run_to_be_paused(
     )
     await call("resume", run_id)
     assert "no online worker works on queue" in ((await call("run", run_id)).why or "")
+
+
+async def test_a_run_of_a_version_that_no_worker_knows_says_which_ones_they_know(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """The sentence names the missing version and what to do."""
+    newer = holdfast.App()
+
+    @newer.workflow(kind="order", version="3")
+    async def order(run: holdfast.Run) -> None: ...
+
+    await work(newer)
+    run_id = (await client.enqueue(app.request("order@2", {"order_id": 7}))).id
+    assert (await client.run(run_id)).why == (
+        "of 1 worker online in queue 'default' none knows 'order@2', only order@3: "
+        "deploy that version too, or name it in also= of a newer one"
+    )
+
+
+async def test_a_run_whose_code_was_changed_says_so(
+    call: Call, client: holdfast.Client, work: Any, app: holdfast.App, rests: Any
+) -> None:
+    """It is kept, found among the paused ones, and goes on once the code fits again."""
+    changed = holdfast.App()
+
+    async def refund() -> None: ...
+
+    @changed.workflow(kind="order", version="2")
+    async def order(run: holdfast.Run, order_id: int) -> None:
+        await run.step(refund, name=f"refund {order_id}")
+
+    first = await work(app)
+    run_id = (await client.enqueue(app.request("order@2", {"order_id": 7}))).id
+    await rests(run_id, "approved")
+    await first.stop(0.0)
+    second = await work(changed)
+    await call("signal", run_id, "approved")
+    await rests(run_id, "NonDeterministicRun")
+    why = (await call("run", run_id)).why
+    assert why.startswith(f"NonDeterministicRun: run {run_id} recorded step 'charge' at place 0")
+    assert why.endswith(f"then resume the run: `holdfast runs resume {run_id}`")
+    assert [run.id for run in await call("runs", holdfast.RunFilter(paused=True))] == [run_id]
+    await second.stop(0.0)
+    await work(app)
+    await call("resume", run_id)
+    await rests(run_id, "child ")
+
+
+async def test_a_run_that_is_paused_while_it_runs_says_that_it_parks(
+    call: Call, client: holdfast.Client, work: Any
+) -> None:
+    """Until its step is done, it goes on."""
+    app, begun, go_on = holdfast.App(), asyncio.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        begun.set()
+        await go_on.wait()
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> None:
+        await run.step(slow)
+
+    await work(app)
+    run_id = (await client.enqueue(plan.job())).id
+    await begun.wait()
+    await call("pause", run_id)
+    assert (await call("run", run_id)).why == "it parks at its next step (paused by application)"
+    await call("resume", run_id)
+    assert (await call("run", run_id)).why is None
+    go_on.set()
+    await client.wait(run_id, timeout=20)
