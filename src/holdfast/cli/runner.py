@@ -15,7 +15,6 @@ Text = str | None
 def runner(
     context: typer.Context,
     *,
-    server: Annotated[Text, typer.Option(help="The address of the service.", metavar="URL")] = None,
     slots: Annotated[Text, typer.Option(help="Assignments that run at once.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="A label of the runner; may be repeated.")] = None,
     queues: Annotated[Text, typer.Option(help="Queues to work on, comma-separated.")] = None,
@@ -33,7 +32,7 @@ def runner(
     log_format: Annotated[Text, typer.Option(help="auto, human or json.")] = None,
     log_level: Annotated[Text, typer.Option(help="debug, info, warning or error.")] = None,
 ) -> None:
-    """Run commands for a Holdfast server until SIGTERM or SIGINT; no database is needed here.
+    """Run commands for the service at --server until SIGTERM or SIGINT; no database is needed here.
 
     The token that registers it comes from HOLDFAST_TOKEN and is needed once: a runner keeps its own.
     Exit codes: 0 every program came to its end; 3 some were handed back; 1 failed; 2 wrong use.
@@ -51,8 +50,6 @@ def runner(
         "log_format": log_format,
         "log_level": log_level,
     }
-    if server is not None:
-        given["server"] = server
     settings = invocation(context).settings(**given)
     from holdfast.cli.remote import RunnerProcess, agent_config
 

@@ -128,7 +128,7 @@ async def test_a_command_that_fails_is_tried_again(
     # A leader, which makes available what is due again.
     await work(holdfast.App(), queues=("elsewhere",))
     await runner()
-    job_id = await command('test "$HOLDFAST_ATTEMPT" = 2', max_attempts=2)
+    job_id = await command('test "$RUNNER_ATTEMPT" = 2', max_attempts=2)
     result = await client.wait(job_id, timeout=40)
     assert result["exit_code"] == 0
 

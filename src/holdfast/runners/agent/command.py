@@ -27,9 +27,9 @@ def environment(assignment: Assignment, folder: Path, own: Mapping[str, str]) ->
         "PATH": USUAL_PATH,
         **passed,
         "TMPDIR": str(folder / "tmp"),
-        "HOLDFAST_JOB": str(assignment.job),
-        "HOLDFAST_ATTEMPT": str(assignment.attempt),
-        "HOLDFAST_FOLDER": str(folder / "work"),
+        "RUNNER_JOB": str(assignment.job),
+        "RUNNER_ATTEMPT": str(assignment.attempt),
+        "RUNNER_FOLDER": str(folder / "work"),
     }
 
 
