@@ -30,6 +30,9 @@ HoldfastError
 ├── LogNotFound                  no runner has sent that stream of that attempt
 ├── LogOffsetWrong               a piece of a log does not go on where the server's copy ends
 ├── LogRefused                   a piece of a log contradicts what the server has, or comes after its end
+├── EndpointNotFound, DeliveryNotFound
+├── EndpointTaken                another endpoint for deliveries has that name
+├── DeliveryFailed               a delivery was not taken by its endpoint
 ├── JobFailed                    the awaited job ended as failed
 ├── JobCancelled                 the awaited job ended as cancelled
 ├── WaitTimeout                  the awaited job did not end in time
@@ -347,6 +350,38 @@ class LogRefused(HoldfastError):
     def __init__(self, stream: str, problem: str, *, size: int) -> None:
         super().__init__(f"{stream} {problem}; its {size} bytes stay as they are")
         self.stream, self.problem, self.size = stream, problem, size
+
+
+class EndpointNotFound(HoldfastError):
+    """No endpoint for deliveries has that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"endpoint {name!r} is unknown: see `holdfast deliveries endpoints`")
+        self.name = name
+
+
+class EndpointTaken(HoldfastError):
+    """Another endpoint for deliveries has that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is an endpoint {name!r}: remove it first, or choose another name")
+        self.name = name
+
+
+class DeliveryNotFound(HoldfastError):
+    """No delivery has that id, or it was pruned."""
+
+    def __init__(self, delivery_id: int) -> None:
+        super().__init__(f"delivery {delivery_id} does not exist (it may have been pruned)")
+        self.delivery_id = delivery_id
+
+
+class DeliveryFailed(HoldfastError):
+    """A delivery was not taken by its endpoint; it is tried again."""
+
+    def __init__(self, delivery_id: int, endpoint: str, problem: str) -> None:
+        super().__init__(f"delivery {delivery_id} to {endpoint!r} failed: {problem}")
+        self.delivery_id, self.endpoint, self.problem = delivery_id, endpoint, problem
 
 
 class JobFailed(HoldfastError):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.schedule import Schedule
-from holdfast.store import counts, leader, partitions, prune, schedules, workers
+from holdfast.store import counts, deliveries, leader, partitions, prune, schedules, workers
 from holdfast.store.counts import UnknownJobs
 from holdfast.store.partitions import Partition
 from holdfast.store.prune import Retention
@@ -35,6 +35,9 @@ DUTIES: dict[str, Make] = {
         term, Retention(("completed",), None, world["now"]), limit=10
     ),
     "prune_logs": lambda term, _: prune.prune_logs(term, 86_400.0, 10),
+    "prune_chunks": lambda term, _: prune.prune_chunks(term, 86_400.0, 10),
+    "plan_deliveries": lambda term, world: deliveries.plan_deliveries(term, world["now"], 10),
+    "prune_deliveries": lambda term, _: deliveries.prune_deliveries(term, 86_400.0, 10),
     "prune_workers": lambda term, _: prune.prune_workers(term, 86_400.0),
     "count_jobs": lambda term, _: counts.count_jobs(term, 3600.0),
     "fail_unknown": lambda term, _: counts.fail_unknown(
@@ -66,6 +69,18 @@ async def world(scene: Scene) -> dict[str, Any]:
     await scene.complete(await scene.one(attendant))
     await db.fetch("update holdfast.finished_jobs set finished_at = $1", old)
     await db.fetch("insert into holdfast.job_logs values ($1, 1, 0, $2, 'info', 'old')", job.id, old)
+    await db.fetch(
+        "insert into holdfast.log_chunks (job_id, attempt, stream, byte_offset, length, at) "
+        "values ($1, 1, 'stdout', 0, 1, $2)",
+        job.id,
+        old,
+    )
+    await db.fetch(
+        "insert into holdfast.deliveries (endpoint_id, job_id, event, at, body, created_at) "
+        "values (1, $1, 'job.completed', $2, '{}', $2)",
+        job.id,
+        old,
+    )
     await db.fetch("select holdfast.make_partition('finished_completed', '2020-01-01')")
     await scene.run(schedules.put_schedule(Schedule(name="s", kind="k", cron="* * * * *"), now))
     (schedule,) = await scene.run(schedules.list_schedules())

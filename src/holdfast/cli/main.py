@@ -16,6 +16,7 @@ from holdfast.cli import (
     acts,
     audit,
     bench,
+    deliveries,
     doctor,
     enqueue,
     jobs,
@@ -93,6 +94,7 @@ app.add_typer(queues.app, name="queues")
 app.add_typer(workers.app, name="workers")
 app.add_typer(schedules.app, name="schedules")
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(deliveries.app, name="deliveries")
 app.command()(audit.audit)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.app.registry import App
 from holdfast.cli.configs import web_config
+from holdfast.cli.delivering import DeliveryWorker
 from holdfast.cli.wiring import MaintenanceProcess, Part
 from holdfast.client.intake import Intake
 from holdfast.runtime.metrics import Metrics
@@ -30,4 +31,5 @@ class Service:
         )
         if process.notifications is not None:
             server.listen_to(process.notifications)
+        process.parts.append(DeliveryWorker(process, private=self._settings.deliveries_private))
         return server

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from holdfast.client.delivery_operator import DeliveryOperator
 from holdfast.client.job_operator import JobOperator
 from holdfast.client.queue_operator import QueueOperator
 from holdfast.client.run_operator import RunOperator
@@ -27,6 +28,7 @@ class Operator:
         self.workers = WorkerOperator(database, actor)
         self.schedules = ScheduleOperator(database, actor)
         self.tokens = TokenOperator(database, actor)
+        self.deliveries = DeliveryOperator(database, actor)
 
     async def audit(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.counter import Counter
+from holdfast.maintenance.deliverer import Deliverer
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.leadership import Leadership
 from holdfast.maintenance.overseer import Overseer
@@ -38,6 +39,7 @@ class Maintenance:
         self.leadership = Leadership(database, config.leader_ttl, worker_id, events)
         shared = (database, self.leadership, config, events)
         self.stager, self.scheduler = Stager(*shared), Scheduler(*shared)
+        self.deliverer = Deliverer(*shared)
         self.overseer = Overseer(*shared)
         self.duties: tuple[Duty, ...] = (
             self.stager,
@@ -47,6 +49,7 @@ class Maintenance:
             Counter(*shared),
             Partitioner(*shared),
             Pruner(*shared),
+            self.deliverer,
         )
         self.leadership.changed = self._wake_all
 
@@ -70,6 +73,8 @@ class Maintenance:
                 self.scheduler.wake()
             case "runners":
                 self.overseer.wake()
+            case "deliveries":
+                self.deliverer.wake()
             case "leader":
                 self.leadership.wake()
             case "reconnected":

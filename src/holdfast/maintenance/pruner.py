@@ -11,7 +11,7 @@ from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.leadership import Leadership
 from holdfast.runtime.events import Events
-from holdfast.store import prune
+from holdfast.store import deliveries, prune
 from holdfast.store.database import Database
 from holdfast.store.prune import Retention
 from holdfast.store.statement import Statement
@@ -44,8 +44,12 @@ class Pruner(Duty):
         completed, failed = self.config.retention_completed, self.config.retention_failed
         for retention in await self.database.run(prune.retentions(completed=completed, failed=failed)):
             await self._prune(term, retention)
-        for logs in (prune.prune_logs, prune.prune_chunks):
-            while await self._prune_logs(logs, term):
+        for delete, seconds in (
+            (prune.prune_logs, self.config.retention_logs),
+            (prune.prune_chunks, self.config.retention_logs),
+            (deliveries.prune_deliveries, failed),
+        ):
+            while await self._prune_old(delete, term, seconds):
                 pass
         await self.database.run(prune.prune_workers(term, max(completed, failed)))
         return self.config.prune_rest
@@ -68,10 +72,12 @@ class Pruner(Duty):
         if retention.queue is not None:
             self._reached[retention.queue] = retention.before - LATE
 
-    async def _prune_logs(self, delete: Callable[[int, float, int], Statement[int]], term: int) -> bool:
+    async def _prune_old(
+        self, delete: Callable[[int, float, int], Statement[int]], term: int, seconds: float
+    ) -> bool:
         begun = time.monotonic()
         limit = self.config.prune_batch
-        deleted = await self.database.run(delete(term, self.config.retention_logs, limit))
+        deleted = await self.database.run(delete(term, seconds, limit))
         await self._pause(begun)
         return deleted == limit
 

@@ -92,6 +92,9 @@ class Settings:
     http_proxies: tuple[str, ...] = _setting(
         (), words(), "addresses of proxies whose X-Forwarded-For the service believes"
     )
+    deliveries_private: bool = _setting(
+        False, switch(), "deliveries may go to this machine and to private networks"
+    )
     server: str | None = _setting(
         None,
         matching(r"https?://[^\s/?#@]+/?", "an address such as https://holdfast.example.com, without a path"),

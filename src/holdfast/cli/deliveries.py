@@ -1,0 +1,150 @@
+"""`holdfast deliveries`: list, redeliver, and the endpoints that are told of what ends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Annotated, TypeVar
+
+import typer
+
+from holdfast.cli.context import invocation
+from holdfast.cli.moments import ago
+from holdfast.cli.operating import ActorOption, ReasonOption, group, whoami
+from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.client.delivery_operator import Wish
+from holdfast.client.operator import Operator
+from holdfast.model.delivery import ENDS, DeliveryEvent, DeliveryRecord, DeliveryState
+from holdfast.store.database import Database
+
+T = TypeVar("T")
+
+app = group("Tell URLs what ends, and see whether they were told.")
+
+COLUMNS = ("id", "state", "endpoint", "event", "job", "ended", "carried by", "last problem")
+Name = Annotated[str, typer.Argument(help="The name of the endpoint.", metavar="NAME")]
+
+
+@app.command("list")
+def list_deliveries(
+    context: typer.Context,
+    *,
+    endpoint: Annotated[str | None, typer.Option(help="To this endpoint alone.")] = None,
+    state: Annotated[DeliveryState | None, typer.Option(help="waiting, delivered or dead.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
+    before: Annotated[
+        int | None, typer.Option(help="Only ids below: the last id of the former page.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List deliveries, newest first."""
+
+    async def work(operator: Operator) -> None:
+        find = operator.deliveries.find
+        found = await find(endpoint=endpoint, state=state, before=before, limit=limit)
+        if as_json:
+            print_json(found)
+            return
+        now = await operator.now()
+        print_table(COLUMNS, [_row(one, now) for one in found], nothing="no delivery fits")
+        if len(found) == limit:
+            typer.echo(f"more: --before {found[-1].id}")
+
+    _operate(context, work)
+
+
+def _row(one: DeliveryRecord, now: datetime) -> tuple[object, ...]:
+    problem = None if one.problem is None else one.problem.splitlines()[0][:80]
+    return (
+        one.id,
+        one.state.value,
+        one.endpoint,
+        one.event,
+        one.job_id,
+        ago(one.at, now),
+        one.carrier_id,
+        problem,
+    )
+
+
+@app.command()
+def redeliver(
+    context: typer.Context,
+    delivery_ids: Annotated[list[int], typer.Argument(help="Deliveries by id.", metavar="ID...")],
+    *,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+) -> None:
+    """Have deliveries made again, be they dead or delivered."""
+
+    async def work(operator: Operator) -> None:
+        for delivery_id in delivery_ids:
+            job_id = await operator.deliveries.redeliver(delivery_id, reason)
+            typer.echo(f"delivery {delivery_id}: job {job_id}")
+
+    _operate(context, work, actor)
+
+
+@app.command()
+def endpoints(context: typer.Context, *, as_json: JsonOption = False) -> None:
+    """List who is told of what."""
+
+    async def work(operator: Operator) -> None:
+        found = await operator.deliveries.endpoints()
+        if as_json:
+            print_json(found)
+            return
+        rows = [
+            (one.name, one.url, ", ".join(one.events), ", ".join(one.queues), ", ".join(one.kinds))
+            for one in found
+        ]
+        print_table(("name", "url", "events", "queues", "kinds"), rows, nothing="there is no endpoint")
+
+    _operate(context, work)
+
+
+@app.command()
+def add(
+    context: typer.Context,
+    name: Name,
+    url: Annotated[str, typer.Argument(help="Where events are posted to.", metavar="URL")],
+    *,
+    event: Annotated[
+        list[DeliveryEvent] | None,
+        typer.Option(help="job.completed and the like; every end of a job if not given.", metavar="EVENT"),
+    ] = None,
+    queue: Annotated[list[str] | None, typer.Option(help="Of this queue alone.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Of this kind alone.")] = None,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+) -> None:
+    """Have a URL told of what ends from now on; print the secret that signs, this once."""
+    wish = Wish(events=event or ENDS, queues=queue or (), kinds=kind or ())
+
+    async def work(operator: Operator) -> None:
+        typer.echo(await operator.deliveries.add(name, url, wish, reason=reason))
+        typer.echo(f"{name} is told; its secret is not shown again", err=True)
+
+    _operate(context, work, actor)
+
+
+@app.command()
+def remove(
+    context: typer.Context, name: Name, *, reason: ReasonOption = None, actor: ActorOption = None
+) -> None:
+    """Tell an endpoint nothing more, and forget its deliveries."""
+
+    async def work(operator: Operator) -> None:
+        await operator.deliveries.remove(name, reason)
+        typer.echo(f"{name} is told nothing more")
+
+    _operate(context, work, actor)
+
+
+def _operate(context: typer.Context, work: Callable[[Operator], Awaitable[T]], actor: str | None = None) -> T:
+    """Return what *work* answers, done on the database: where events go is decided there alone."""
+
+    async def done(database: Database) -> T:
+        return await work(Operator(database, actor or whoami()))
+
+    return invocation(context).run(done)

@@ -1,0 +1,122 @@
+"""What an operator sees of deliveries and does to them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.app.options import checked_text
+from holdfast.errors import DeliveryNotFound, EndpointNotFound, EndpointTaken, StateConflict
+from holdfast.model.audit import Mandate
+from holdfast.model.delivery import (
+    ENDS,
+    DeliveryEvent,
+    DeliveryRecord,
+    DeliveryState,
+    Endpoint,
+    carrier,
+)
+from holdfast.rules.destination import destination
+from holdfast.store import audit, deliveries, jobs
+from holdfast.store.database import Connection, Database
+from holdfast.store.deliveries import NewEndpoint
+
+SECRET_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What an endpoint wants to be told of: of all queues and kinds where none is named."""
+
+    events: Sequence[DeliveryEvent] = ENDS
+    queues: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+
+
+class DeliveryOperator:
+    """Adds and removes endpoints; lists deliveries and has them tried again."""
+
+    def __init__(self, database: Database, actor: str) -> None:
+        self._database, self._actor = database, actor
+
+    async def add(self, name: str, url: str, wish: Wish | None = None, *, reason: str | None = None) -> str:
+        """Have *url* told of what ends from now on; answers the secret that signs, which is shown this once.
+
+        Raises `OptionInvalid`, `EndpointTaken`.
+        """
+        wish = wish or Wish()
+        checked_text("name", name, most=200)
+        destination(url)
+        secret = f"hfs_{secrets.token_urlsafe(SECRET_BYTES)}"
+        new = NewEndpoint(
+            name=name,
+            url=url,
+            secret=secret,
+            events=[event.value for event in wish.events],
+            queues=wish.queues,
+            kinds=wish.kinds,
+            created_by=self._actor,
+        )
+        async with self._database.transaction() as connection:
+            if await self._database.run(deliveries.add_endpoint(new), connection) is None:
+                raise EndpointTaken(name)
+            after = {"url": url, "events": new.events, "queues": wish.queues, "kinds": wish.kinds}
+            await self._audit(connection, "endpoint.add", f"endpoint {name}", reason, {"after": after})
+        return secret
+
+    async def remove(self, name: str, reason: str | None = None) -> None:
+        """Tell an endpoint nothing more; raises `EndpointNotFound`."""
+        async with self._database.transaction() as connection:
+            if await self._database.run(deliveries.remove_endpoint(name), connection) is None:
+                raise EndpointNotFound(name)
+            await self._audit(connection, "endpoint.remove", f"endpoint {name}", reason, {})
+
+    async def endpoints(self) -> Sequence[Endpoint]:
+        """Return the endpoints, without their secrets."""
+        return await self._database.run(deliveries.list_endpoints())
+
+    async def find(
+        self,
+        *,
+        endpoint: str | None = None,
+        state: DeliveryState | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Sequence[DeliveryRecord]:
+        """Return deliveries with ids below *before*, newest first."""
+        statement = deliveries.list_deliveries(endpoint, state, before=before, limit=limit)
+        return await self._database.run(statement)
+
+    async def redeliver(self, delivery_id: int, reason: str | None = None) -> int:
+        """Have a delivery made again, be it dead or delivered; answers the job that carries it.
+
+        Raises `DeliveryNotFound`, and `StateConflict` where it is under way.
+        """
+        found = await self._database.run(
+            deliveries.list_deliveries(None, None, before=delivery_id + 1, limit=1)
+        )
+        if not found or found[0].id != delivery_id:
+            raise DeliveryNotFound(delivery_id)
+        if found[0].state is DeliveryState.WAITING and found[0].carrier_id is not None:
+            remedy = f"see `holdfast jobs show {found[0].carrier_id}`"
+            raise StateConflict(
+                found[0].carrier_id, action="delivered again", state="under way", remedy=remedy
+            )
+        async with self._database.transaction() as connection:
+            await self._database.run(
+                deliveries.note_delivery(delivery_id, None, "asked for again"), connection
+            )
+            [handle] = await self._database.run(jobs.enqueue_jobs([carrier(delivery_id)]), connection)
+            await self._database.run(deliveries.carry_deliveries([delivery_id], [handle.id]), connection)
+            subject = f"delivery {delivery_id}"
+            await self._audit(
+                connection, "delivery.redeliver", subject, reason, {"after": {"job": handle.id}}
+            )
+        return handle.id
+
+    async def _audit(
+        self, connection: Connection, action: str, subject: str, reason: str | None, detail: dict[str, object]
+    ) -> None:
+        note = audit.write_audit(Mandate(self._actor, reason), action, subject, detail)
+        await self._database.run(note, connection)

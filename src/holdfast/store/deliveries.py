@@ -1,0 +1,151 @@
+"""Statements about deliveries out, and about the endpoints that get them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from holdfast.model.delivery import DeliveryRecord, DeliveryState, Endpoint
+from holdfast.store.sqlfile import blocks
+from holdfast.store.statement import Row, Statement, column, count, first_value, is_any
+
+_SQL = blocks("deliveries")
+
+
+def delivery_horizon() -> Statement[datetime | None]:
+    """Look up to when history is complete; None: nobody wants to be told of anything."""
+    return Statement("delivery_horizon", _SQL["delivery_horizon"], (), first_value)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDeliveries:
+    """The ids of new deliveries; *more* says that there is more history to look at."""
+
+    ids: list[int]
+    more: bool
+
+
+def plan_deliveries(term: int, horizon: datetime, limit: int) -> Statement[PlannedDeliveries]:
+    """Make deliveries for what ended up to *horizon*; after `feed.plan_by_time`."""
+    return Statement("plan_deliveries", _SQL["plan_deliveries"], (term, horizon, limit), _planned)
+
+
+def _planned(rows: Sequence[Row]) -> PlannedDeliveries:
+    return PlannedDeliveries([row[0] for row in rows if row[0] is not None], any(row[1] for row in rows))
+
+
+def carry_deliveries(ids: Sequence[int], carriers: Sequence[int]) -> Statement[list[int]]:
+    """Remember which jobs carry deliveries."""
+    return Statement("carry_deliveries", _SQL["carry_deliveries"], (list(ids), list(carriers)), column)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDelivery:
+    """What a carrier has to deliver, and where."""
+
+    id: int
+    event: str
+    body: str
+    endpoint: str
+    url: str
+    secret: str
+    delivered: bool
+
+
+def open_delivery(delivery_id: int) -> Statement[OpenDelivery | None]:
+    """Look what is to be delivered; None: nobody wants it any more."""
+    return Statement("open_delivery", _SQL["open_delivery"], (delivery_id,), _open)
+
+
+def _open(rows: Sequence[Row]) -> OpenDelivery | None:
+    return OpenDelivery(*rows[0]) if rows else None
+
+
+def note_delivery(delivery_id: int, status: int | None, problem: str | None) -> Statement[bool]:
+    """Write what a try to deliver came to; no *problem*: it was taken."""
+    return Statement("note_delivery", _SQL["note_delivery"], (delivery_id, status, problem), is_any)
+
+
+def list_deliveries(
+    endpoint: str | None, state: DeliveryState | None, *, before: int | None, limit: int
+) -> Statement[list[DeliveryRecord]]:
+    """Find deliveries with ids below *before*, newest first."""
+    parameters = (endpoint, None if state is None else state.value, before, limit)
+    return Statement("list_deliveries", _SQL["list_deliveries"], parameters, _records)
+
+
+def _records(rows: Sequence[Row]) -> list[DeliveryRecord]:
+    return [
+        DeliveryRecord(
+            id=row[0],
+            endpoint=row[1],
+            job_id=row[2],
+            event=row[3],
+            at=row[4],
+            delivered_at=row[5],
+            status=row[6],
+            problem=row[7],
+            carrier_id=row[8],
+            state=DeliveryState(row[9]),
+        )
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEndpoint:
+    """Who wants to be told of what."""
+
+    name: str
+    url: str
+    secret: str
+    events: Sequence[str]
+    queues: Sequence[str]
+    kinds: Sequence[str]
+    created_by: str
+
+
+def add_endpoint(new: NewEndpoint) -> Statement[int | None]:
+    """Remember an endpoint; None: another one has its name."""
+    parameters = (
+        new.name,
+        new.url,
+        new.secret,
+        list(new.events),
+        list(new.queues),
+        list(new.kinds),
+        new.created_by,
+    )
+    return Statement("add_endpoint", _SQL["add_endpoint"], parameters, first_value)
+
+
+def list_endpoints() -> Statement[list[Endpoint]]:
+    """List the endpoints, without their secrets."""
+    return Statement("list_endpoints", _SQL["list_endpoints"], (), _endpoints)
+
+
+def _endpoints(rows: Sequence[Row]) -> list[Endpoint]:
+    return [
+        Endpoint(
+            id=row[0],
+            name=row[1],
+            url=row[2],
+            events=tuple(row[3]),
+            queues=tuple(row[4]),
+            kinds=tuple(row[5]),
+            created_by=row[6],
+            created_at=row[7],
+        )
+        for row in rows
+    ]
+
+
+def remove_endpoint(name: str) -> Statement[int | None]:
+    """Forget an endpoint with its deliveries; None: there is none."""
+    return Statement("remove_endpoint", _SQL["remove_endpoint"], (name,), first_value)
+
+
+def prune_deliveries(term: int, seconds: float, limit: int) -> Statement[int]:
+    """Delete deliveries that were made more than *seconds* ago; answers how many."""
+    return Statement("prune_deliveries", _SQL["prune_deliveries"], (term, seconds, limit), count)

@@ -1,0 +1,151 @@
+-- name: delivery_horizon
+-- Up to when history is complete: no transaction that began earlier is still under way, but for one that began more than
+-- a minute ago, which no end of an attempt does.  No row: nobody wants to be told of anything.  Read it in a statement
+-- of its own, before history is looked at.
+select greatest(least(holdfast.now(), min(a.xact_start)), holdfast.now() - interval '1 minute')
+from pg_stat_activity a
+where a.datname = current_database() and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
+having exists (select from holdfast.endpoints);
+
+-- name: plan_deliveries
+-- Makes a delivery for each end up to $2 that an endpoint wants to be told of, looking at up to $3 ends of each sort from
+-- where the last look ended, and remembers where this one did.  Answers the new deliveries; one row without an id where
+-- there was nothing, and no row where somebody else leads.  The last column says that there is more to look at.
+-- Only for the leader of term $1; locks the places.  What carries deliveries is not told of.  After plan_by_time.
+with place as materialized (
+    select p.* from holdfast.delivery_places p
+    where exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    order by p.source for update
+), jobs as materialized (
+    select f.*, 'job.' || f.outcome as event, f.finished_at as at
+    from place p
+    cross join lateral (
+        select * from holdfast.finished_jobs f
+        where f.finished_at >= p.moment and (f.finished_at, f.job_id) > (p.moment, p.job_id)
+          and f.finished_at < $2::timestamptz
+        order by f.finished_at, f.job_id limit $3::integer
+    ) f
+    where p.source = 'jobs'
+), attempts as materialized (
+    select a.*, 'attempt.' || a.outcome as event, a.ended_at as at
+    from place p
+    cross join lateral (
+        select * from holdfast.attempts a
+        where a.ended_at >= p.moment and (a.ended_at, a.job_id) > (p.moment, p.job_id) and a.ended_at < $2::timestamptz
+        order by a.ended_at, a.job_id limit $3::integer
+    ) a
+    where p.source = 'attempts'
+), reached as (
+    select 'jobs' as source, count(*) as seen, max(n.at) as moment,
+           (select l.job_id from jobs l order by l.at desc, l.job_id desc limit 1) as job_id
+    from jobs n
+    union all
+    select 'attempts', count(*), max(n.at),
+           (select l.job_id from attempts l order by l.at desc, l.job_id desc limit 1)
+    from attempts n
+), moved as (
+    update holdfast.delivery_places p
+    set moment = case when r.seen < $3::integer then $2::timestamptz else r.moment end,
+        job_id = case when r.seen < $3::integer then 0 else r.job_id end
+    from reached r
+    where r.source = p.source and p.source in (select source from place) and p.moment < $2::timestamptz
+), told as (
+    select n.job_id, j.queue, j.kind, n.event, n.at, n.attempt, n.reason, n.worker_id, n.claimed_at, n.started_at
+    from jobs n join holdfast.jobs j on j.id = n.job_id
+    union all
+    select n.job_id, j.queue, j.kind, n.event, n.at, n.attempt, n.reason, n.worker_id, n.claimed_at, n.started_at
+    from attempts n join holdfast.jobs j on j.id = n.job_id
+), made as (
+    insert into holdfast.deliveries (endpoint_id, job_id, event, at, body, created_at)
+    select e.id, n.job_id, n.event, n.at,
+           jsonb_build_object('event', n.event, 'at', n.at, 'job', jsonb_build_object(
+               'id', n.job_id, 'queue', n.queue, 'kind', n.kind, 'attempt', n.attempt, 'reason', n.reason,
+               'worker_id', n.worker_id, 'claimed_at', n.claimed_at, 'started_at', n.started_at))::text,
+           holdfast.now()
+    from told n
+    join holdfast.endpoints e on n.event = any (e.events) and (e.queues = '{}' or n.queue = any (e.queues))
+         and (e.kinds = '{}' or n.kind = any (e.kinds)) and n.at >= e.created_at
+    where n.kind <> 'holdfast:deliver'
+    on conflict do nothing
+    returning id
+)
+select m.id, (select bool_or(r.seen = $3::integer) from reached r)
+from (select p.source from place p where p.source = 'jobs') lead left join made m on true;
+
+-- name: carry_deliveries
+-- Remembers which jobs carry these deliveries, one array per column.
+update holdfast.deliveries d set carrier_id = c.carrier
+from unnest($1::bigint[], $2::bigint[]) as c (id, carrier)
+where d.id = any (array[c.id])
+returning d.id;
+
+-- name: open_delivery
+-- What a carrier has to deliver, and where.  No row: the endpoint is gone, or the delivery was pruned.
+select d.id, d.event, d.body, e.name, e.url, e.secret, d.delivered_at is not null
+from holdfast.deliveries d join holdfast.endpoints e on e.id = any (array[d.endpoint_id])
+where d.id = $1::bigint;
+
+-- name: note_delivery
+-- Writes what a try to deliver came to: status $2 of the answer, problem $3, null where it was taken.
+update holdfast.deliveries d
+set status = $2::integer, problem = $3::text, delivered_at = case when $3::text is null then holdfast.now() end
+where d.id = $1::bigint
+returning d.id;
+
+-- name: list_deliveries
+-- Up to $4 deliveries with ids below $3, newest first, of the endpoint named $1 where it is given; where $2 is given only
+-- those that are in that state, which is that of what carries them: delivered, waiting or dead.
+select d.id, e.name, d.job_id, d.event, d.at, d.delivered_at, d.status, d.problem, d.carrier_id,
+       case when d.delivered_at is not null then 'delivered'
+            when exists (select from holdfast.live_jobs l where l.job_id = any (array[d.carrier_id])) then 'waiting'
+            else 'dead' end as state
+from holdfast.deliveries d join holdfast.endpoints e on e.id = any (array[d.endpoint_id])
+where ($1::text is null or e.name = $1::text) and ($3::bigint is null or d.id < $3::bigint)
+  and ($2::text is null or $2::text = case
+           when d.delivered_at is not null then 'delivered'
+           when exists (select from holdfast.live_jobs l where l.job_id = any (array[d.carrier_id])) then 'waiting'
+           else 'dead' end)
+order by d.id desc
+limit $4::integer;
+
+-- name: add_endpoint
+-- Remembers who wants to be told of what, from now on.  No row: another endpoint has that name.
+with begun as (
+    update holdfast.delivery_places p set moment = holdfast.now(), job_id = 0
+    where not exists (select from holdfast.endpoints)
+), told as (
+    select pg_notify('holdfast', 'deliveries')
+)
+insert into holdfast.endpoints (name, url, secret, events, queues, kinds, created_by, created_at)
+select $1::text, $2::text, $3::text, $4::text[], $5::text[], $6::text[], $7::text, holdfast.now()
+from (select count(*) from told) t
+on conflict do nothing
+returning id;
+
+-- name: list_endpoints
+-- Everybody who wants to be told of something, without their secrets.
+select e.id, e.name, e.url, e.events, e.queues, e.kinds, e.created_by, e.created_at
+from holdfast.endpoints e order by e.name;
+
+-- name: remove_endpoint
+-- Forgets an endpoint with all its deliveries; what carries them finds nothing to deliver.  No row: there is none.
+with gone as (
+    delete from holdfast.endpoints e where e.name = $1::text returning e.id
+), forgotten as (
+    delete from holdfast.deliveries d using gone g where d.endpoint_id = g.id
+)
+select g.id from gone g;
+
+-- name: prune_deliveries
+-- Deletes up to $3 deliveries that were made more than $2 seconds ago and that no live job carries.
+-- Only for the leader of term $1.
+delete from holdfast.deliveries d
+where d.id = any (array(
+    select old.id from holdfast.deliveries old
+    where old.created_at < holdfast.now() - make_interval(secs => $2::double precision)
+      and not exists (select from holdfast.live_jobs l where l.job_id = any (array[old.carrier_id]))
+      and exists (select from holdfast.leader l where l.term = $1::bigint and l.expires_at > holdfast.now())
+    order by old.id
+    limit $3::integer
+))
+returning d.id;

@@ -1,0 +1,297 @@
+"""Ends are told to endpoints: once, signed, again where they were not taken, never into our own network."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from holdfast.client.delivery_operator import DeliveryOperator, Wish
+from holdfast.errors import (
+    DeliveryFailed,
+    DeliveryNotFound,
+    EndpointNotFound,
+    EndpointTaken,
+    OptionInvalid,
+    StateConflict,
+)
+from holdfast.maintenance.deliverer import IDLE, Deliverer
+from holdfast.model.delivery import DeliveryEvent, DeliveryState
+from holdfast.model.outcome import Outcome, PutBack
+from holdfast.rules.signature import is_signed
+from holdfast.runners.courier import Courier
+from holdfast.store import attempts
+from holdfast.store.attempts import Returned
+from tests.conftest import StartWorker
+from tests.store.scene import Scene, fence
+
+Look = Callable[[], Awaitable[None]]
+
+
+@dataclass
+class Receiver:
+    """A real HTTP server that keeps what it is sent; it answers with *statuses* in turn, then 200."""
+
+    url: str = ""
+    statuses: list[int] = field(default_factory=list)
+    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take one request."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:-2]
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head)}
+        self.got.append((headers, await reader.readexactly(int(headers["content-length"]))))
+        status = self.statuses.pop(0) if self.statuses else 200
+        body = b"no thanks" if status >= 300 else b""
+        writer.write(
+            f"HTTP/1.1 {status} x\r\nLocation: {self.url}/elsewhere\r\nContent-Length: {len(body)}\r\n"
+            "Connection: close\r\n\r\n".encode()
+            + body
+        )
+        await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    """Serve on a free port of this machine."""
+    receiver = Receiver()
+    server = await asyncio.start_server(receiver.answer, "127.0.0.1", 0)
+    receiver.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook?a=1"
+    async with server:
+        yield receiver
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    """An endpoint that takes everything."""
+    async with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def operator(scene: Scene) -> DeliveryOperator:
+    """Who adds endpoints."""
+    return DeliveryOperator(scene.db.database, "me")
+
+
+@pytest.fixture
+async def look(scene: Scene, duty: Any) -> Look:
+    """Makes the deliveries of what has ended so far."""
+    deliverer = duty(Deliverer)
+    term = await scene.lead()
+
+    async def until_done() -> None:
+        # History counts as complete a moment after the last transaction: look until it does.
+        moment = await scene.db.value("select holdfast.now()")
+        while True:
+            await deliverer.lead(term)
+            if await scene.db.value("select min(moment) > $1 from holdfast.delivery_places", moment):
+                return
+
+    return until_done
+
+
+async def test_an_end_is_told_with_a_signature(
+    scene: Scene,
+    operator: DeliveryOperator,
+    receiver: Receiver,
+    look: Look,
+    work: StartWorker,
+    eventually: Callable[..., Awaitable[Any]],
+) -> None:
+    """Who it is from can be checked, and the job that carries it has a result."""
+    secret = await operator.add("hub", receiver.url)
+    job = await scene.one()
+    await scene.complete(job)
+    await look()
+    await work(Courier(scene.db.database, private=True).app())
+    await eventually(lambda: operator.find(state=DeliveryState.DELIVERED))
+    [(headers, body)] = receiver.got
+    assert is_signed(secret, body, headers["holdfast-signature"], time.time())
+    assert headers["holdfast-event"] == "job.completed"
+    told = json.loads(body)
+    assert (told["event"], told["job"]["id"], told["job"]["attempt"]) == ("job.completed", job.id, 1)
+    [delivery] = await operator.find()
+    assert (delivery.status, delivery.problem, str(delivery.id)) == (200, None, headers["holdfast-delivery"])
+    await look()
+    assert len(await operator.find()) == 1, "what carries deliveries is told of as well"
+
+
+async def test_an_endpoint_is_told_what_it_wants(
+    scene: Scene, operator: DeliveryOperator, look: Look
+) -> None:
+    """Its events, of its queues and kinds, from when it was added on."""
+    await scene.complete(await scene.one())
+    await operator.add("all", "https://example.com")
+    retries = Wish(events=[DeliveryEvent.ATTEMPT_RETRIED])
+    await operator.add("retries", "https://example.com", retries)
+    await operator.add("other", "https://example.com", Wish(queues=["other"]))
+    await operator.add("kind", "https://example.com", Wish(kinds=["greet"]))
+    done, again = await scene.one(), await scene.one()
+    await scene.complete(done)
+    back = PutBack(Outcome.RETRIED, 60, counts=True, reason="it broke")
+    await scene.run(attempts.put_back_jobs([Returned(fence(again), back)]))
+    await look()
+    told = sorted((one.endpoint, one.event, one.job_id) for one in await operator.find())
+    assert told == [
+        ("all", "job.completed", done.id),
+        ("kind", "job.completed", done.id),
+        ("retries", "attempt.retried", again.id),
+    ]
+    assert [one.job_id for one in await operator.find(endpoint="retries")] == [again.id]
+
+
+async def test_an_end_whose_transaction_is_under_way_is_not_missed(
+    scene: Scene, operator: DeliveryOperator, duty: Any
+) -> None:
+    """The place of the last look does not pass it, though others that ended later are told."""
+    await operator.add("hub", "https://example.com")
+    late, early = await scene.one(), await scene.one()
+    deliverer, term = duty(Deliverer), await scene.lead()
+    session = await scene.session()
+    transaction = session.transaction()
+    await transaction.start()
+    await scene.complete(late, connection=session)
+    await scene.complete(early)
+    await deliverer.lead(term)
+    assert await operator.find() == []
+    await transaction.commit()
+    async with asyncio.timeout(20):
+        while len(await operator.find()) < 2:
+            await deliverer.lead(term)
+    assert {one.job_id for one in await operator.find()} == {late.id, early.id}
+
+
+async def test_looks_in_small_batches_tell_everything_once(
+    scene: Scene, operator: DeliveryOperator, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ends of one moment are many, and more than a look takes."""
+    monkeypatch.setattr("holdfast.maintenance.deliverer.BATCH", 3)
+    await operator.add("hub", "https://example.com")
+    worker = await scene.worker()
+    job_ids = await scene.enqueue(10)
+    await scene.complete(*await scene.claim(worker))
+    await look()
+    assert sorted(one.job_id for one in await operator.find()) == job_ids
+
+
+async def test_only_the_leader_makes_deliveries(scene: Scene, operator: DeliveryOperator, duty: Any) -> None:
+    """One of a former term makes none; without an endpoint nobody looks."""
+    term = await scene.lead()
+    assert await duty(Deliverer).lead(term) == IDLE
+    await operator.add("hub", "https://example.com")
+    await scene.complete(await scene.one())
+    await duty(Deliverer).lead(term - 1)
+    assert await operator.find() == []
+
+
+async def test_what_is_refused_is_tried_again_and_dies_in_the_end(
+    scene: Scene,
+    operator: DeliveryOperator,
+    receiver: Receiver,
+    look: Look,
+    work: StartWorker,
+    eventually: Callable[..., Awaitable[Any]],
+) -> None:
+    """A redirect is a refusal too. Whoever asks for it has a dead delivery made again."""
+    receiver.statuses = [500, 302]
+    await operator.add("hub", receiver.url)
+    await scene.complete(await scene.one())
+    await look()
+    await scene.db.fetch("update holdfast.jobs set max_attempts = 2 where kind = 'holdfast:deliver'")
+    await work(Courier(scene.db.database, private=True).app())
+    [delivery] = await eventually(refused(operator, 500))
+    assert (delivery.state, delivery.problem) == (DeliveryState.WAITING, "answered 500: no thanks")
+    with pytest.raises(StateConflict, match="under way"):
+        await operator.redeliver(delivery.id)
+    again = "update holdfast.live_jobs set state = 'available' where state = 'scheduled' returning 1"
+    await eventually(lambda: scene.db.value(again))
+    await eventually(lambda: operator.find(state=DeliveryState.DEAD))
+    assert len(receiver.got) == 2
+    await operator.redeliver(delivery.id)
+    await eventually(lambda: operator.find(state=DeliveryState.DELIVERED))
+    await operator.redeliver(delivery.id)
+    await eventually(taken(receiver, 4))
+    audit = await scene.db.fetch("select action from holdfast.audit_log order by id")
+    assert audit == [("endpoint.add",), ("delivery.redeliver",), ("delivery.redeliver",)]
+
+
+def refused(operator: DeliveryOperator, status: int) -> Callable[[], Awaitable[Any]]:
+    """Asks for the deliveries that were answered with *status*."""
+
+    async def ask() -> Any:
+        return [one for one in await operator.find() if one.status == status]
+
+    return ask
+
+
+def taken(receiver: Receiver, count: int) -> Callable[[], Awaitable[bool]]:
+    """Asks whether so many requests came."""
+
+    async def ask() -> bool:
+        return len(receiver.got) == count
+
+    return ask
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]"])
+async def test_nothing_is_delivered_into_our_own_network(
+    scene: Scene, operator: DeliveryOperator, receiver: Receiver, look: Look, host: str
+) -> None:
+    """However the address is written, unless it is allowed."""
+    await operator.add("hub", receiver.url.replace("127.0.0.1", host))
+    await scene.complete(await scene.one())
+    await look()
+    [delivery] = await operator.find()
+    with pytest.raises(DeliveryFailed, match="no public address"):
+        await Courier(scene.db.database).deliver(delivery.id)
+    assert receiver.got == []
+
+
+async def test_an_endpoint_that_is_not_there_is_a_failure(
+    scene: Scene, operator: DeliveryOperator, look: Look
+) -> None:
+    """The problem is kept, in words."""
+    async with receiving() as closed:
+        await operator.add("hub", closed.url)
+    await scene.complete(await scene.one())
+    await look()
+    [delivery] = await operator.find()
+    with pytest.raises(DeliveryFailed):
+        await Courier(scene.db.database, private=True).deliver(delivery.id)
+    [delivery] = await operator.find()
+    assert delivery.status is None
+    assert "ConnectError" in (delivery.problem or "")
+
+
+async def test_an_endpoint_that_was_removed_is_told_nothing(
+    scene: Scene, operator: DeliveryOperator, receiver: Receiver, look: Look
+) -> None:
+    """What was on its way finds nobody who wants it."""
+    await operator.add("hub", receiver.url)
+    await scene.complete(await scene.one())
+    await look()
+    [delivery] = await operator.find()
+    await operator.remove("hub")
+    assert "nobody" in await Courier(scene.db.database, private=True).deliver(delivery.id)
+    assert receiver.got == []
+    assert await operator.endpoints() == []
+
+
+async def test_wrong_use_is_named(operator: DeliveryOperator) -> None:
+    """A name that is taken, one that is unknown, a delivery that never was, a URL that is none."""
+    await operator.add("hub", "https://example.com")
+    with pytest.raises(EndpointTaken):
+        await operator.add("hub", "https://example.com")
+    with pytest.raises(EndpointNotFound):
+        await operator.remove("other")
+    with pytest.raises(DeliveryNotFound):
+        await operator.redeliver(7)
+    with pytest.raises(OptionInvalid):
+        await operator.add("file", "file:///etc/passwd")
+    assert [one.name for one in await operator.endpoints()] == ["hub"]
