@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.testing import ThrowawayDatabase
 
 
 async def echo(what: str) -> str:
@@ -168,3 +169,36 @@ async def test_an_error_of_the_block_stops_its_branches(
     handle = await client.enqueue(plan.job())
     with pytest.raises(holdfast.JobFailed, match="ExceptionGroup: branches of a run failed"):
         await client.wait(handle.id, timeout=20)
+
+
+async def test_a_branch_writes_what_it_remembers_with_its_own_next_step(
+    client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase
+) -> None:
+    """Another branch's write, which may come later than that step, does not carry it away."""
+    drawn, go_on = asyncio.Event(), asyncio.Event()
+    names = "select name from holdfast.steps order by 1"
+
+    async def draws(run: holdfast.Run) -> None:
+        run.now()
+        drawn.set()
+        await go_on.wait()
+        await run.step(echo, 1, name="own")
+
+    async def writes(run: holdfast.Run) -> list[Any]:
+        await drawn.wait()
+        await run.step(echo, 1, name="other")
+        seen = await db.fetch(names)
+        go_on.set()
+        return seen
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> list[Any]:
+        async with run.branches() as branches:
+            branches.start("draws", draws(run))
+            seen = branches.start("writes", writes(run))
+        return seen.result()
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await client.wait(handle.id, timeout=20) == [["other"]]
+    assert await db.fetch(names) == [("now",), ("other",), ("own",)]

@@ -280,6 +280,33 @@ async def test_an_endless_run_begins_anew_under_its_id(
     assert await db.value("select count(*) from holdfast.signals where consumed_at is null") == 1
 
 
+async def test_a_key_counts_once_although_the_run_began_anew(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, eventually: Any
+) -> None:
+    """What sends a signal twice need not know how often its run has begun anew between."""
+
+    @app.workflow
+    async def count(run: holdfast.Run, seen: list[Any]) -> list[Any]:
+        seen.append(await run.wait_signal("add"))
+        if len(seen) < 2:
+            run.continue_as_new(seen)
+        return seen
+
+    await work(app)
+    handle = await client.enqueue(count.job([]))
+    await client.signal(handle.id, "add", 1, key="mail 7")
+
+    async def began_anew() -> bool:
+        record = await client.job(handle.id)
+        return bool(record.args == {"seen": [1]})
+
+    await eventually(began_anew)
+    await rests(handle.id)
+    await client.signal(handle.id, "add", 1, key="mail 7")
+    await client.signal(handle.id, "add", 2, key="mail 8")
+    assert await client.wait(handle.id, timeout=20) == [1, 2]
+
+
 async def test_what_a_run_enqueues_is_enqueued_once(
     client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase, rests: Any
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeVar
@@ -82,7 +82,7 @@ class Replay:
         self.failures, self.redactions = customs.failures, customs.redactions
         self.branches: list[Branch] = []
         self.makeups: list[StepCall] = []
-        self.outbox: list[NewJob] = []
+        self.outbox: list[tuple[str, NewJob]] = []
         self.paused = history.paused
         self.closing = self._over = False
         self._pending: list[StepNote] = []
@@ -296,33 +296,50 @@ class Replay:
         return True
 
     async def save(self, *notes: StepNote) -> None:
-        """Write places, with all that was to be remembered and enqueued; unwinds where that is refused."""
+        """Write places, with all that the branch was to remember and enqueue; unwinds where that is refused.
+
+        What another branch has yet to write goes with its own next step: written apart, it could come later.
+        """
         for note in notes:
             self.history.note(note)
+        own = current_branch.get().name
+        others = {branch.name for branch in self.branches if branch.name != own}
         try:
-            await self.flush(*notes)
+            await self._write(notes, others)
         except HoldfastError as error:
             self.give_up(error)
 
-    async def flush(self, *notes: StepNote) -> None:
-        """Write places, with all that was to be remembered and enqueued; raises what refuses that."""
-        written, self._pending = [*self._pending, *notes], []
-        if self.outbox:
-            answers = await self.ledger.commit(*self._posted(written))
+    async def flush(self) -> None:
+        """Write all that was to be remembered and enqueued; raises what refuses that."""
+        await self._write((), frozenset())
+
+    async def _write(self, notes: Sequence[StepNote], others: Set[str]) -> None:
+        written, new = self._taken(others)
+        written += notes
+        if new:
+            answers = await self.ledger.commit(*self._posted(written, new))
             self.paused = answers[0][self.ledger.fence.job_id]
         elif written:
             self.paused = await self.ledger.save(written)
+
+    def _taken(self, others: Set[str]) -> tuple[list[StepNote], list[NewJob]]:
+        """Take what is to be remembered and enqueued, but for what belongs to other branches."""
+        notes, posts = self._pending, self.outbox
+        self._pending = [note for note in notes if note.branch in others]
+        self.outbox = [post for post in posts if post[0] in others]
+        mine = [note for note in notes if note.branch not in others]
+        return mine, [job for branch, job in posts if branch not in others]
 
     async def finish(self, value: Any) -> None:
         """Complete the run and enqueue what it left to enqueue, in one transaction."""
         completion = self.ledger.completion(value)
         await self.ledger.settle()
-        written, self._pending = self._pending, []
-        await self.ledger.commit(*self._posted(written), completion)
+        await self.ledger.commit(*self._posted(*self._taken(frozenset())), completion)
         self.ledger.settled()
 
-    def _posted(self, notes: Sequence[StepNote]) -> tuple[Statement[Any], Statement[Any]]:
-        new, self.outbox = self.outbox, []
+    def _posted(
+        self, notes: Sequence[StepNote], new: Sequence[NewJob]
+    ) -> tuple[Statement[Any], Statement[Any]]:
         return steps.save_steps([(self.ledger.fence, note) for note in notes]), jobs.enqueue_jobs(new)
 
     async def ask(self, statement: Statement[T | None]) -> T:

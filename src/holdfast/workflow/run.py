@@ -105,7 +105,10 @@ class Run:
         return await fetch(self._replay, blob)
 
     def on_failure(self, function: Callable[..., Any], *args: Any, **options: Unpack[StepKeywords]) -> None:
-        """Have a step run if the run fails or is cancelled, the last one registered first."""
+        """Have a step run if the run fails or is cancelled, the last one registered first.
+
+        It does not where lost workers or timeouts have used up the run's attempts, which a retry renews.
+        """
         self._replay.branch("on_failure")
         self._replay.makeups.append(made_call(function, args, StepOptions(**options)))
 
@@ -119,7 +122,7 @@ class Run:
         if not spot.is_final:
             self._replay.remember(spot.note(StepState.COMPLETED))
             if not self._replay.frozen:
-                self._replay.outbox.append(resolved(request, Options(**options)))
+                self._replay.outbox.append((spot.branch.name, resolved(request, Options(**options))))
 
     async def signal(self, run_id: int, name: str, payload: Any = None) -> None:
         """Send a signal to another run, once, as a step; raises `RunEnded`, `InputInvalid`."""

@@ -19,7 +19,7 @@ select h.job_id from held h, (select count(*) from slept) s;
 
 -- name: continue_run
 -- Begins a held run anew under its id with arguments $3: what it remembered is forgotten, signals that it has not read
--- stay.  $4 is what its random values grow from.  Locks the live_jobs row.  Zero rows: the lease was lost.
+-- stay, and the keys of those that it has read for a day.  $4 is what its random values grow from.  Locks the live_jobs row.  Zero rows: the lease was lost.
 with held as materialized (
     select l.* from holdfast.live_jobs l
     where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
@@ -32,6 +32,7 @@ with held as materialized (
     on conflict (run_id, branch, place) do update set result = excluded.result
 ), unread as (
     delete from holdfast.signals g using held h where g.run_id = h.job_id and g.consumed_at is not null
+      and (g.key is null or g.sent_at < holdfast.now() - interval '1 day')
 ), emptied as (
     delete from holdfast.blobs b using held h where b.run_id = h.job_id
 ), asked as (
