@@ -51,6 +51,10 @@ class Watch(Service):
             if not self._awaited[job_id]:
                 del self._awaited[job_id]
 
+    def waiters(self, job_id: int) -> int:
+        """Return how many wait for a job now."""
+        return len(self._awaited.get(job_id, ()))
+
     def release(self) -> None:
         """Let everybody who waits have what they know now: the service stops."""
         self._released = True

@@ -45,7 +45,7 @@ class WebServer:
     ) -> None:
         self.config, self._events = config, events
         self.gate = Gate(database, config)
-        self._watch = Watch(database, events)
+        self.watch = Watch(database, events)
         self._desk = Desk(database, events)
         self._feed = Feed(database, events)
         backing = Backing(
@@ -54,7 +54,7 @@ class WebServer:
             config=config,
             intake=intake,
             metrics=metrics,
-            watch=self._watch,
+            watch=self.watch,
             feed=self._feed,
             desk=self._desk,
             lives=lives,
@@ -87,7 +87,7 @@ class WebServer:
         listener = self._bound()
         host, port = listener.getsockname()[:2]
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        await self._watch.start()
+        await self.watch.start()
         await self._desk.start()
         await self._feed.start()
         self._server = _Server(self._options())
@@ -100,14 +100,14 @@ class WebServer:
         server, task = self._server, self._task
         self._server = self._task = None
         if server is not None and task is not None:
-            self._watch.release()
+            self.watch.release()
             self._desk.release()
             self._feed.release()
             server.should_exit = True
             await task
         await self._feed.stop()
         await self._desk.stop()
-        await self._watch.stop()
+        await self.watch.stop()
 
     def _bound(self) -> socket.socket:
         host, port = self.config.host, self.config.port

@@ -1,0 +1,105 @@
+"""What cannot be used is refused at the door, with the documented problem, and nothing is enqueued."""
+
+import pytest
+
+from holdfast.model.problem import MEDIA_TYPE
+from holdfast.model.token import Role
+from holdfast.testing import ThrowawayDatabase
+from tests.web.conftest import Service
+
+JOBS = "/api/v1/jobs"
+DEEP = b'{"kind": "x", "args": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001
+
+BODIES = {
+    "nothing": (b"", 400, "request-malformed"),
+    "half of it": (b'{"kind": "x"', 400, "body-invalid"),
+    "no JSON": (b"kind=x", 400, "body-invalid"),
+    "another type": (b"[]", 400, "body-invalid"),
+    "a missing field": (b"{}", 400, "body-invalid"),
+    "a misspelt field": (b'{"kind": "x", "prioritty": 1}', 400, "body-invalid"),
+    "a number as text": (b'{"kind": "x", "priority": "1"}', 400, "body-invalid"),
+    "a huge number": (b'{"kind": "x", "priority": 1' + b"0" * 5000 + b"}", 400, "body-invalid"),
+    "a number out of range": (b'{"kind": "x", "priority": 10}', 400, "option-invalid"),
+    "NaN": (b'{"kind": "x", "timeout": NaN}', 400, "body-invalid"),
+    "a NUL character": (b'{"kind": "a\\u0000b"}', 400, "body-invalid"),
+    "a NUL deep inside": (b'{"kind": "x", "args": {"a": ["\\\\\\u0000"]}}', 400, "body-invalid"),
+    "bad UTF-8": (b'{"kind": "\xff"}', 400, "body-invalid"),
+    "half of a surrogate pair": (b'{"kind": "\\ud800"}', 400, "body-invalid"),
+    "a hundred thousand levels": (DEEP, 400, "body-invalid"),
+    "arguments of two megabytes": (
+        b'{"kind": "x", "args": {"a": "' + b"y" * 2_000_000 + b'"}}',
+        413,
+        "payload-too-large",
+    ),
+    "five megabytes": (b" " * 5_000_000, 413, "body-too-large"),
+    "a time without its zone": (b'{"kind": "x", "run_at": "2026-03-01T12:00:00"}', 400, "option-invalid"),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_bad_body_is_refused(name: str, service: Service, db: ThrowawayDatabase) -> None:
+    """Each has its status and its type, a sentence for people, and leaves the service well."""
+    body, status, kind = BODIES[name]
+    caller = await service.caller()
+    answer = await caller.post(JOBS, content=body)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == MEDIA_TYPE
+    problem = answer.json()
+    assert problem["type"] == f"urn:holdfast:problem:{kind}"
+    assert problem["status"] == status
+    assert len(problem["detail"]) > 20
+    assert await db.value("select count(*) from holdfast.jobs") == 0
+    assert (await caller.post(JOBS, json={"kind": "x"})).status_code == 201
+    assert not service.probe.seen("request.failed")
+
+
+async def test_a_backslash_before_u0000_is_no_nul(service: Service) -> None:
+    """The text \\u0000 itself, told in six characters, is taken."""
+    answer = await (await service.caller()).post(JOBS, content=b'{"kind": "x", "args": {"a": "\\\\u0000"}}')
+    assert answer.status_code == 201, answer.text
+
+
+ADDRESSES = {
+    "an unknown route": ("GET", "/api/v1/jibs", 404),
+    "an id that is no number": ("GET", f"{JOBS}/one", 404),
+    "an id below one": ("GET", f"{JOBS}/0", 400),
+    "an id beyond bigint": ("GET", f"{JOBS}/99999999999999999999", 400),
+    "another method": ("PATCH", JOBS, 405),
+    "a NUL in the query": ("GET", f"{JOBS}?kind=a%00b", 400),
+    "a state that is none": ("GET", f"{JOBS}?state=asleep", 400),
+    "a page of nothing": ("GET", f"{JOBS}?limit=0", 400),
+    "a page of too much": ("GET", f"{JOBS}?limit=1000000", 400),
+    "a time that is none": ("GET", f"{JOBS}?since=yesterday", 400),
+}
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+async def test_a_bad_address_is_refused(name: str, service: Service) -> None:
+    """So are parameters of the wrong type."""
+    method, path, status = ADDRESSES[name]
+    answer = await (await service.caller()).request(method, path)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == MEDIA_TYPE
+    assert answer.json()["detail"]
+    assert not service.probe.seen("request.failed")
+
+
+async def test_bad_utf8_in_an_address_harms_nobody(service: Service) -> None:
+    """It finds nothing."""
+    answer = await (await service.caller()).get(f"{JOBS}?kind=%ff%fe")
+    assert answer.json() == {"jobs": [], "next": None}
+
+
+async def test_a_database_that_is_away_is_a_503(service: Service) -> None:
+    """It says when to come again, and the log says what is wrong."""
+    await service.token(Role.VIEWER)
+    caller = await service.caller(text="holdfast_any")
+    await service.db.database.close()
+    try:
+        answer = await caller.get(JOBS)
+    finally:
+        await service.db.database.open()
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) >= 1
+    assert answer.json()["type"] == "urn:holdfast:problem:database-unavailable"
+    assert service.probe.seen("request.failed")
