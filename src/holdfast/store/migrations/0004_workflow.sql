@@ -262,16 +262,13 @@ declare
     parents bigint[];
 begin
     select array_agg(distinct e.parent_id) into parents from ended e where e.family_id is not null;
-    if parents is null then
-        return null;
-    end if;
-    perform from holdfast.live_jobs l where l.job_id = any (parents) order by l.job_id for update;
-    select array_agg(distinct e.parent_id) into parents
-    from (select distinct f.parent_id, f.family_id from ended f where f.family_id is not null) e
-    where (select l.job_id from holdfast.live_jobs l where l.family_id = e.family_id
-           order by l.family_id desc, l.job_id desc limit 1) is null;
     if parents is not null then
-        perform holdfast.revive_runs(parents);
+        perform from holdfast.live_jobs l where l.job_id = any (parents) order by l.job_id for update;
+        perform holdfast.revive_runs(array_agg(distinct e.parent_id))
+        from (select distinct f.parent_id, f.family_id from ended f where f.family_id is not null) e
+        where (select l.job_id from holdfast.live_jobs l where l.family_id = e.family_id
+               order by l.family_id desc, l.job_id desc limit 1) is null
+        having count(*) > 0;
     end if;
     return null;
 end
