@@ -112,8 +112,8 @@ class UnreadSignal:
 class Family:
     """The children that one step has started: *id* is that of the first, as in `StepSummary.child_id`.
 
-    *states* counts all of them; *members* are some in order of id: the completed ones are left out first, then
-    those that live.
+    *states* counts all of them; *members* are some in order of id: the completed ones are left out first,
+    then those that live.
     """
 
     id: int
