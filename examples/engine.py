@@ -45,14 +45,18 @@ class ListEngine:
 
     async def work(self) -> None:
         """Go on with whatever may go on, for ever."""
-        queue = self.ground.queue
+        tending = asyncio.create_task(self.tend())
+        while not tending.done():  # It ends only by an error, and then so does this.
+            claims = await self.ground.queue.claim(limit=4)
+            await asyncio.gather(*map(self.go_on, claims), asyncio.sleep(0.0 if claims else 0.05))
+        await tending
+
+    async def tend(self) -> None:
+        """Rescue and stage, unless a `holdfast worker` does so."""
         while True:
-            await queue.rescue()
-            await queue.stage()  # Where a `holdfast worker` runs as well, it does these two.
-            claims = await queue.claim(limit=4)
-            await asyncio.gather(*map(self.go_on, claims))
-            if not claims:
-                await asyncio.sleep(0.05)
+            await self.ground.queue.rescue()
+            await self.ground.queue.stage()
+            await asyncio.sleep(0.5)
 
     async def go_on(self, claim: engine.Claim) -> None:
         """Take a run as far as it goes in one attempt."""
@@ -61,7 +65,7 @@ class ListEngine:
                 outcome = await self.play(claim, keeper)
             await self.ground.queue.end(claim, outcome)
         except holdfast.LeaseLost:
-            pass  # Another process goes on with it; nothing that was written here after that counts.
+            pass  # Another process goes on with it.
 
     async def play(self, claim: engine.Claim, keeper: engine.Keeper) -> engine.Outcome:
         """Do the steps that are left; answers what the attempt came to."""
@@ -72,8 +76,6 @@ class ListEngine:
                 continue
             if keeper.wishes.cancelled:
                 return engine.Cancel(f"cancelled before step {place}")
-            if keeper.wishes.draining:
-                return engine.Release()
             if isinstance(step, WaitFor):
                 signal = await self.ground.signals.take(claim, step.signal, place=place)
                 if signal is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -75,7 +75,7 @@ class PostgresQueue:
             if worker_id is None:
                 return []
             if self._doubtful:
-                await self.release()
+                await self._give_back(frozenset(self._held), "the answer of the claim was lost")
             self._doubtful = True
             claimed = await self._claimed(worker_id, limit)
             self._doubtful = False
@@ -147,14 +147,17 @@ class PostgresQueue:
         async with self.standing.leading() as term:
             return 0 if term is None else (await self._database.run(leader.stage_jobs(term, BATCH))).count
 
-    async def release(self, *, everything: bool = False) -> None:
-        """Give back what this worker holds and does not know of, or *everything*."""
-        known = frozenset() if everything else frozenset(self._held)
+    async def close(self) -> None:
+        """Give back what is still held, unspent, and leave."""
+        await self._give_back(frozenset(), "the engine is stopping")
+        await self.standing.end()
+
+    async def _give_back(self, known: Set[Fence], reason: str) -> None:
+        """Give back what this worker holds, other than what is *known*."""
         if self.standing.worker_id is None:
             return
         found = await self._database.run(attempts.held_attempts(self.standing.worker_id))
-        decision = released("the engine is stopping" if everything else "the answer of the claim was lost")
-        if strays := [Returned(fence, decision) for fence in found if fence not in known]:
+        if strays := [Returned(fence, released(reason)) for fence in found if fence not in known]:
             await self._database.run(attempts.put_back_jobs(strays))
 
 

@@ -11,7 +11,8 @@ from holdfast.model.worker import WorkerState
 from holdfast.store import leader, workers
 from holdfast.store.database import Database
 
-LEADER_TTL = 30.0
+# Should it die at a duty, others lead again so soon, in seconds.
+LEADER_TTL = 5.0
 
 
 class Standing:

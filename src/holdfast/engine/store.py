@@ -66,6 +66,5 @@ class EngineStore:
         await self._pen.close()
         # Without a database nothing can be given back: the lease runs out by itself.
         with suppress(HoldfastError):
-            await self.queue.release(everything=True)
-            await self.queue.standing.end()
+            await self.queue.close()
         await self._database.close()
