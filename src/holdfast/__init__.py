@@ -5,6 +5,7 @@ What is listed in ``__all__`` is the public face; everything else may change.
 
 __version__ = "0.1.0"
 
+from holdfast.app.command import command
 from holdfast.app.handler import Handler, JobRequest
 from holdfast.app.job import Job
 from holdfast.app.registry import App
@@ -106,5 +107,6 @@ __all__ = [
     "UnknownKind",
     "WaitTimeout",
     "Workflow",
+    "command",
     "migrate",
 ]

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import json
 import os
 import sys
 import time
@@ -63,8 +62,7 @@ def command(client: holdfast.Client) -> Any:
     """Enqueues a command: ``await command("echo hi", timeout=5)``; answers the job's id."""
 
     async def enqueue(script: str, *, timeout: float = 60, max_attempts: int = 1, **args: Any) -> int:
-        text = json.dumps({"script": script, **args})
-        request = JobRequest("command", text)
+        request = holdfast.command(script=script, **args)
         return (await client.enqueue(request, timeout=timeout, max_attempts=max_attempts, retry=SOON)).id
 
     return enqueue

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import SpecInvalid
+from holdfast.model.command import CommandArgs
 from holdfast.runners.agent.config import PASSED_ON
 from holdfast.runners.agent.messages import Assignment, Outcome, Report
 from holdfast.runners.agent.process import Command, ProgramEnd
-from holdfast.runners.agent.spec import CommandArgs
 from holdfast.runners.agent.work import Work
 
 # Where a program is looked for if the runner itself has no PATH.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.errors import SpecInvalid
+from holdfast.model.placement import COMMAND
 from holdfast.runners.agent.command import CommandWork
 from holdfast.runners.agent.config import AgentConfig
 from holdfast.runners.agent.handling import HandlerWork
-from holdfast.runners.agent.messages import COMMAND, Assignment
+from holdfast.runners.agent.messages import Assignment
 from holdfast.runners.agent.spec import Spec, read_command
 from holdfast.runners.agent.work import Progress, Work
 

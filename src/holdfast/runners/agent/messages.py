@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 PROTOCOL = 1
-COMMAND = "command"
 
 
 class Fence(NamedTuple):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.errors import ServerRefused, ServerUnavailable, SettingInvalid
+from holdfast.model.placement import COMMAND
 from holdfast.runners.agent.config import AgentConfig
 from holdfast.runners.agent.connection import Connection
-from holdfast.runners.agent.messages import COMMAND, Registered, Registration
+from holdfast.runners.agent.messages import Registered, Registration
 from holdfast.runners.agent.state import StateFolder
 from holdfast.runtime.events import Events
 
