@@ -263,3 +263,39 @@ def relations(plan: dict[str, Any]) -> list[str]:
     """The tables that a plan has really read, from top to bottom."""
     own = [plan["Relation Name"]] if plan.get("Actual Loops") and "Relation Name" in plan else []
     return own + [name for child in plan.get("Plans", ()) for name in relations(child)]
+
+
+async def test_answers_to_requests_are_forgotten_after_a_day(scene: Scene, clock: Clock, duty: Any) -> None:
+    """Until then a repeated request gets the same answer."""
+    await clock.set(NOON)
+    await scene.db.fetch(
+        "insert into holdfast.request_keys (token_id, key, sha256, answer, created_at) "
+        "select 0, n::text, sha256('x'), '[]', $1::timestamptz - n * interval '1 hour' "
+        "from generate_series(23, 26) n",
+        NOON,
+    )
+    await duty(Pruner).lead(await scene.lead())
+    assert await scene.db.fetch("select key from holdfast.request_keys order by key") == [("23",), ("24",)]
+
+
+async def test_ended_tokens_of_machines_are_forgotten(scene: Scene, clock: Clock, duty: Any) -> None:
+    """Those of people stay, for the audit log names them; so does whatever is valid or young."""
+    await clock.set(NOON)
+    await scene.db.fetch(
+        "insert into holdfast.tokens "
+        "(name, sha256, role, worker_id, created_by, created_at, revoked_at, expires_at) "
+        "select name, sha256(name::bytea), role, worker_id, 'test', $1::timestamptz - interval '90 days', "
+        "       $1::timestamptz - make_interval(days => revoked), "
+        "       $1::timestamptz - make_interval(days => expired) "
+        "from (values ('box', 'runner', 1, 31, null), ('tin', 'runner', 2, null, 31), "
+        "             ('jar', 'runner', 3, 29, null), ('pot', 'runner', 4, null::int, null::int), "
+        "             ('ada', 'admin', null, 80, null)) "
+        "  as t (name, role, worker_id, revoked, expired)",
+        NOON,
+    )
+    await duty(Pruner).lead(await scene.lead())
+    assert await scene.db.fetch("select name from holdfast.tokens order by name") == [
+        ("ada",),
+        ("jar",),
+        ("pot",),
+    ]

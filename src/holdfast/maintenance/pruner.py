@@ -11,12 +11,14 @@ from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.leadership import Leadership
 from holdfast.runtime.events import Events
-from holdfast.store import deliveries, prune
+from holdfast.store import deliveries, prune, request_keys, tokens
 from holdfast.store.database import Database
 from holdfast.store.prune import Retention
 from holdfast.store.statement import Statement
 
 SHORTEST_PAUSE = 0.02
+# For so long a request may be repeated with its idempotency key, in seconds.
+REPEATABLE = 86_400.0
 # A statement may record an end a little before it commits; a transaction may be as late as this.
 LATE = timedelta(hours=1)
 
@@ -48,6 +50,8 @@ class Pruner(Duty):
             (prune.prune_logs, self.config.retention_logs),
             (prune.prune_chunks, self.config.retention_logs),
             (deliveries.prune_deliveries, failed),
+            (request_keys.prune_requests, REPEATABLE),
+            (tokens.prune_tokens, failed),
         ):
             while await self._prune_old(delete, term, seconds):
                 pass

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, is_any
+from holdfast.store.statement import Row, Statement, count, is_any
 
 _SQL = blocks("request_keys")
 
@@ -46,3 +46,8 @@ def answered_request(key: RequestKey) -> Statement[Answered | None]:
 
 def _answered(rows: Sequence[Row]) -> Answered | None:
     return Answered(*rows[0]) if rows else None
+
+
+def prune_requests(term: int, seconds: float, limit: int) -> Statement[int]:
+    """Forget what requests were answered more than *seconds* ago; answers how many."""
+    return Statement("prune_requests", _SQL["prune_requests"], (term, seconds, limit), count)

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.model.token import Role, TokenRecord
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, first_value
+from holdfast.store.statement import Row, Statement, count, first_value
 
 _SQL = blocks("tokens")
 
@@ -91,3 +91,8 @@ def _record(row: Row) -> TokenRecord:
     values: list[Any] = list(row)
     values[2] = Role(values[2])
     return TokenRecord(*values)
+
+
+def prune_tokens(term: int, seconds: float, limit: int) -> Statement[int]:
+    """Forget tokens of machines that ended more than *seconds* ago; answers how many."""
+    return Statement("prune_tokens", _SQL["prune_tokens"], (term, seconds, limit), count)

@@ -54,3 +54,16 @@ select g.* from gone g, (select count(*) from told) n;
 select t.id, t.name, t.role, t.worker_id, t.job_id, t.attempt, t.created_by, t.created_at, t.expires_at, t.revoked_at,
        t.last_used_at
 from holdfast.tokens t where t.id = $1::bigint;
+
+-- name: prune_tokens
+-- Forgets up to $3 tokens of runners and assignments that ended more than $2 seconds ago; those of people stay, for
+-- the audit log names them.  Zero rows: there are none.  Only for the leader of term $1.
+delete from holdfast.tokens t
+where t.ctid = any (array(
+    select old.ctid from holdfast.tokens old
+    where old.role in ('runner', 'assignment')
+      and least(old.revoked_at, old.expires_at) < holdfast.now() - make_interval(secs => $2::double precision)
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    limit $3::integer
+))
+returning t.id;
