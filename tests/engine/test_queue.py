@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast.engine import (
     Activity,
+    Cancel,
     Complete,
     EngineConfig,
     EngineStore,
@@ -228,3 +229,34 @@ async def test_a_lost_answer_writes_no_line_of_the_log_twice(
     await store.activities.settle()
     assert lost == 0
     assert [line.tried for line in await store.activities.read(claim.run_id)] == [1, 2]
+
+
+async def test_runs_of_an_engine_are_seen_like_all_others(opened: OpenStore, client: holdfast.Client) -> None:
+    """They are jobs and runs: what shows and signals those does so with them."""
+    store = await opened()
+    handle = await store.queue.enqueue(KIND, {"order": 7})
+    [claim] = await store.queue.claim()
+    store.progress.report(claim, StepReport(step="charge", place=0, state=StepState.COMPLETED))
+    store.activities.append(claim, Activity(step="charge", place=0))
+    await client.signal(handle.id, "go", 7)
+    await store.queue.end(claim, Complete("done"))
+    assert await client.wait(handle.id, timeout=5) == "done"
+    assert [step.name for step in await client.history(handle.id)] == ["charge"]
+    assert [line.step for line in await client.activities(handle.id)] == ["charge"]
+    assert (await client.job(handle.id)).args == {"order": 7}
+
+
+async def test_a_cancel_reaches_a_suspended_run_that_has_done_something(
+    opened: OpenStore, client: holdfast.Client
+) -> None:
+    """It comes back once more, so that its engine can make up for that, and says that it is cancelled."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    store.progress.report(claim, StepReport(step="charge", place=0, state=StepState.COMPLETED))
+    await store.queue.end(claim, Suspend("an approval", signals=("approved",)))
+    await client.cancel(claim.run_id)
+    [claim] = await store.queue.claim()
+    assert (await store.queue.renew(claim)).cancelled
+    await store.queue.end(claim, Cancel("paid back"))
+    assert (await client.job(claim.run_id)).state == "cancelled"

@@ -82,6 +82,8 @@ class QueueConformance:
             assert await ground.state(claim.run_id) == state, outcome
             with refused():
                 await engine.queue.renew(claim)
+            with refused():
+                await engine.queue.end(claim, Complete())
 
     async def test_only_errors_count_as_failures(self, ground: EngineGround) -> None:
         """To rest, to be released and to be woken cost nothing; at its limit a retry fails for good."""
