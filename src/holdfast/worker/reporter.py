@@ -38,6 +38,7 @@ class Reporter:
         self._returned: list[Returned] = []
         self._suspended: list[Suspended] = []
         self._flights: set[asyncio.Task[None]] = set()
+        self._stopped = False
         self.settled: Callable[[], None] = lambda: None
         self.before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None] | None = None
 
@@ -69,13 +70,14 @@ class Reporter:
             await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
 
     async def stop(self) -> None:
-        """Give up what is in flight."""
+        """Give up what is in flight, for good: a rescue decides about what is not written."""
+        self._stopped = True
         for flight in self._flights:
             flight.cancel()
         await asyncio.gather(*self._flights, return_exceptions=True)
 
     def _take_off(self) -> None:
-        if not self.pending or len(self._flights) >= MOST_IN_FLIGHT:
+        if self._stopped or not self.pending or len(self._flights) >= MOST_IN_FLIGHT:
             return
         flight = asyncio.create_task(self._fly(), name="holdfast report")
         self._flights.add(flight)
