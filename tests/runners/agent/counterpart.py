@@ -89,6 +89,11 @@ class Counterpart:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def forget_tokens(self) -> None:
+        """Revoke every token of the runner."""
+        self.term += 1
+        self._tokens.clear()
+
     async def freeze(self) -> None:
         """Answer nothing any more, as where the network is cut."""
         self._frozen = True

@@ -325,7 +325,7 @@ async def test_a_superseded_runner_stops_its_work_and_says_so(
     await counterpart.until(lambda: "up" in entry.log())
     counterpart.term += 1
     await counterpart.change()
-    agent.sync.wake()
+    agent.sync._news.set()
     with pytest.raises(ServerRefused, match="superseded"):
         await asyncio.wait_for(agent.ended(), 10)
     await probe.wait_for("assignment.ended", lambda fields: fields["outcome"] == "lost")
@@ -426,3 +426,23 @@ async def test_nothing_of_an_assignment_stays_behind(
     await counterpart.until(lambda: counterpart.syncs[-1]["held"] == [])
     assert os.listdir(tmp_path / "runner" / "assignments") == []
     assert json.loads(json.dumps(counterpart.syncs[-1]))["free"] == 4
+
+
+async def test_many_short_commands_go_through_few_slots(counterpart: Counterpart, runner: Any) -> None:
+    """News that come faster than answers starve nobody, and ends are told on the way."""
+    counterpart.intervals["sync_wait"] = 2
+    entries = [await counterpart.offer(argv=["true"]) for _ in range(60)]
+    await runner(slots=8)
+    for entry in entries:
+        assert (await ended(counterpart, entry, 40))["outcome"] == "completed"
+
+
+async def test_a_token_that_was_revoked_is_replaced(counterpart: Counterpart, runner: Any) -> None:
+    """A runner whose token is gone registers anew with the one it was given, and its work goes on."""
+    await runner()
+    entry = await counterpart.offer(script="echo up; sleep 1; echo done")
+    await counterpart.until(lambda: "up" in entry.log())
+    counterpart.forget_tokens()
+    await counterpart.change()
+    assert (await ended(counterpart, entry))["outcome"] == "completed"
+    assert len(counterpart.registrations) == 2

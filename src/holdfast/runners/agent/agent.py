@@ -91,8 +91,7 @@ class Agent:
         return finished
 
     async def _wind_up(self, sync: Sync, roster: Roster, grace: float) -> bool:
-        sync.leaving = True
-        sync.wake()
+        sync.leave()
         finished = await self._emptied(roster, grace)
         if not finished:
             await self._hand_back(sync, roster)

@@ -26,6 +26,8 @@ T = TypeVar("T")
 # How long the server may take beyond what it was asked to wait, and to take in a file, in seconds.
 PATIENCE = 15.0
 LONGEST_UPLOAD = 300.0
+# How long a goodbye may take, in seconds: who does not hear it finds out.
+FAREWELL = 3.0
 # Answers that say nothing about the request: ask again.
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _DOWN = frozenset({502, 503, 504})
@@ -89,7 +91,7 @@ class Connection:
 
     async def leave(self, number: int) -> None:
         """Say goodbye."""
-        await self._ask("POST", "/leave", json={"number": number})
+        await self._ask("POST", "/leave", json={"number": number}, timeout=FAREWELL)
 
     async def spec(self, assignment: Assignment) -> str:
         """Return the spec of an assignment."""

@@ -44,6 +44,9 @@ LONGEST_NOTE, LONGEST_REASON = 1000, 2000
 # Progress is told this often at most, in seconds.
 PROGRESS_EVERY = 1.0
 
+# The states of an assignment in a sync.
+ACCEPTED, RUNNING, ENDED = "accepted", "running", "ended"
+
 
 class Cause(IntEnum):
     """Why a program is ended from outside; a stronger cause that comes later counts."""
@@ -76,7 +79,7 @@ class Execution:
     def __init__(self, assignment: Assignment, bench: Bench) -> None:
         self.assignment, self._bench = assignment, bench
         self.fence: Fence = assignment.fence
-        self.state = "accepted"
+        self.state = ACCEPTED
         self.report: Report | None = None
         self.rung: Rung | None = None
         self.cause: Cause | None = None
@@ -153,7 +156,7 @@ class Execution:
             await self._ship()
             if self.cause is not Cause.LOST:
                 self.report = _acceptable(report, self._logs.totals)
-                self.state = "ended"
+                self.state = ENDED
         finally:
             self._over = True
             await self._logs.stop()
@@ -206,7 +209,7 @@ class Execution:
 
     async def _run(self, work: Work) -> ProgramEnd:
         program = await Program.start(work.command, self._logs.write, channel=work.channel)
-        self.state = "running"
+        self.state = RUNNING
         self._ladder = Ladder(program, self._step)
         if self.cause is not None:
             self._ladder.begin(self._grace)

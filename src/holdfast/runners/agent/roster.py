@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from holdfast.errors import ServerRefused, ServerUnavailable
-from holdfast.runners.agent.execution import Bench, Cause, Execution
+from holdfast.runners.agent.execution import ENDED, Bench, Cause, Execution
 from holdfast.runners.agent.messages import Assignment, Fence, Held, Hold, Outcome, Report, StreamTotal
 from holdfast.runners.agent.reconcile import reconcile
 from holdfast.runners.agent.state import StateFolder
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+# So many ended assignments are remembered.
+REMEMBERED = 1000
 
 
 class Roster:
@@ -30,7 +33,8 @@ class Roster:
         self.executions: dict[Fence, Execution] = {}
         self.unheard = dict(state.reports())
         self.begun = 0
-        self._done: set[Fence] = set()
+        # Answers that are late may still offer what has ended.
+        self._done: deque[Fence] = deque(maxlen=REMEMBERED)
         self._tasks: dict[Fence, asyncio.Task[None]] = {}
         self._empty, self._busy = asyncio.Event(), asyncio.Event()
         self._empty.set()
@@ -39,7 +43,7 @@ class Roster:
         """Return what a sync lists."""
         running = [execution.held() for execution in self.executions.values()]
         ended = [
-            Held(job=fence.job_id, attempt=fence.attempt, state="ended", report=report)
+            Held(job=fence.job_id, attempt=fence.attempt, state=ENDED, report=report)
             for fence, report in self.unheard.items()
         ]
         return running + ended
@@ -52,18 +56,17 @@ class Roster:
     @property
     def is_working(self) -> bool:
         """True while a program runs or its output is on its way."""
-        return any(execution.state != "ended" for execution in self.executions.values())
+        return any(execution.state != ENDED for execution in self.executions.values())
 
-    def apply(self, hold: list[Hold], told: set[Fence], free: int) -> None:
-        """Do what the answer to a sync asks for."""
+    def apply(self, hold: list[Hold], told: Mapping[Fence, str], free: int) -> None:
+        """Do what the answer to a sync that *told* these states asks for."""
         held = {*self.executions, *self.unheard}
-        orders = reconcile(hold, told=told, held=held, done=self._done, free=free)
-        self._done &= {one.fence for one in hold}
+        orders = reconcile(hold, told=told, held=held, done=frozenset(self._done), free=free)
         for fence, order in orders.cancel:
             if fence in self.executions:
                 self.executions[fence].cancel(order)
         for fence in orders.stop:
-            self._stop(fence)
+            self._stop(fence, heard=told[fence] == ENDED)
         for assignment in orders.begin:
             self._begin(assignment)
 
@@ -106,12 +109,13 @@ class Roster:
         self._tasks[execution.fence] = task
         self.bench.changed()
 
-    def _stop(self, fence: Fence) -> None:
-        """Stop what the server does not want held, and forget what has ended."""
+    def _stop(self, fence: Fence, *, heard: bool) -> None:
+        """Stop what the server does not want held, and forget an end that it has heard."""
         execution = self.executions.get(fence)
-        if execution is None or execution.report is not None:
+        if heard or execution is None:
             self._heard(fence)
-        else:
+        elif execution.report is None:
+            # Else its end is being told: refused, it is kept as evidence.
             self.bench.events.emit("assignment.lost", fence=fence)
             execution.interrupt(Cause.LOST)
 
@@ -132,7 +136,7 @@ class Roster:
                 await self._report(execution, execution.report)
                 self._heard(fence)
         finally:
-            self._done.add(fence)
+            self._done.append(fence)
             self.executions.pop(fence, None)
             self._tasks.pop(fence, None)
             if not self.executions:
@@ -146,7 +150,7 @@ class Roster:
         except Exception as error:
             # The door around an assignment: what breaks here is told, and the runner goes on.
             self.bench.events.emit("assignment.broken", fence=execution.fence, error=error)
-            execution.state = "ended"
+            execution.state = ENDED
             reason = f"the runner failed: {type(error).__name__}: {error}"
             execution.report = Report(outcome=Outcome.FAILED, reason=reason, error=reason)
 
@@ -160,6 +164,10 @@ class Roster:
                 self.bench.events.emit("report.postponed", fence=execution.fence, error=error, retry_in=pause)
                 await asyncio.sleep(pause)
             except ServerRefused as error:
+                if error.is_about_token:
+                    # The next sync registers anew, or learns that this runner is not wanted.
+                    await asyncio.sleep(pause)
+                    continue
                 if error.facts.get("type") == "logs-incomplete" and report.logs and not _gives_up(report):
                     number, report = next(self.numbers), _for_later(report)
                     continue

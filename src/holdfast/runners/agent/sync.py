@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from holdfast.errors import HoldfastError, ServerRefused, ServerUnavailable
 from holdfast.runners.agent.execution import Bench
@@ -15,14 +17,25 @@ from holdfast.runtime.outage import Outage
 from holdfast.runtime.service import Service
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+# So many requests may be under way: one that is held back, and one that tells the news.
+MOST = 2
+# A request that has no answer for so long is being held back, in seconds: only then is it overtaken.
+HELD_BACK = 0.1
 
-Exchange = asyncio.Task[SyncAnswer]
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request under way: *told* is what it lists, with the states."""
+
+    task: asyncio.Task[SyncAnswer]
+    told: Mapping[Fence, str]
+    began: float
 
 
 class Sync(Service):
     """Syncs again and again, at once where there is news.
 
-    A request that waits for its answer is left alone when news come: the next one tells them, and has the
+    A request that the server holds back is left alone when news come: the next one tells them, and has the
     server let go of the older one.  *failed* is set, with the *failure*, where the server does not want this
     runner.
     """
@@ -35,10 +48,11 @@ class Sync(Service):
         self.failed = asyncio.Event()
         self.failure: HoldfastError | None = None
         self.leaving = self.drained = False
-        self._older: Exchange | None = None
+        self._news = asyncio.Event()
+        self._flying: list[Exchange] = []
         self._outage, self._pause = Outage(), FIRST_PAUSE
         self._contact_at = self._heard_at = time.monotonic()
-        bench.changed = self.wake
+        bench.changed = self._news.set
         bench.in_contact = lambda: self.in_contact
 
     @property
@@ -60,69 +74,81 @@ class Sync(Service):
         return min(1 if config.once else config.slots, config.slots - self._roster.busy)
 
     async def stop(self) -> None:
-        """Stop, and let go of a request under way."""
+        """Stop, and let go of the requests under way."""
         await super().stop()
-        if self._older is not None:
-            self._older.cancel()
+        await self._land()
+
+    async def _land(self) -> None:
+        flying, self._flying = self._flying, []
+        for exchange in flying:
+            exchange.task.cancel()
+        await asyncio.gather(*(exchange.task for exchange in flying), return_exceptions=True)
+
+    def leave(self) -> None:
+        """Take nothing new from now on, and say so."""
+        self.leaving = True
+        self._news.set()
 
     async def turn(self) -> float:
-        """Sync once, or begin to; answers when to sync again."""
-        began, free = time.monotonic(), self.free
-        held = self._roster.held()
-        told = {Fence(one.job, one.attempt) for one in held}
-        exchange: Exchange = asyncio.create_task(
-            self._bench.connection.sync(
-                next(self._roster.numbers),
-                held,
-                free=free,
-                wait=self._bench.intervals.sync_wait,
-                draining=self.leaving,
-            )
-        )
-        try:
-            if not await self._answered_before_news(exchange):
-                return 0.0
-            answer = exchange.result()
-        except ServerUnavailable as error:
-            return await self._unreachable(error)
-        except ServerRefused as error:
-            return await self._refused(error)
-        finally:
-            self._let_go(exchange)
-        self._reached(began)
-        self._take(answer)
-        self._roster.apply(answer.hold, told, free)
+        """Tell the news, if there are any, or take the next answer; answers when to go on."""
+        if not self._flying or (self._news.is_set() and len(self._flying) < MOST):
+            self._launch()
+        await self._something()
+        for exchange in [one for one in self._flying if one.task.done()]:
+            self._flying.remove(exchange)
+            await self._settle(exchange)
         return 0.0
 
-    async def _answered_before_news(self, exchange: Exchange) -> bool:
-        news = asyncio.create_task(self._woken.wait())
+    def _launch(self) -> None:
+        self._news.clear()
+        held = self._roster.held()
+        request = self._bench.connection.sync(
+            next(self._roster.numbers),
+            held,
+            free=self.free,
+            wait=self._bench.intervals.sync_wait,
+            draining=self.leaving,
+        )
+        told = {Fence(one.job, one.attempt): one.state for one in held}
+        self._flying.append(Exchange(asyncio.create_task(request), told, time.monotonic()))
+
+    async def _something(self) -> None:
+        """Wait for an answer, for news where there is room for them, or until nobody hears us any more."""
+        waited: set[asyncio.Future[Any]] = {one.task for one in self._flying}
+        limits = [left for left in (self._bench.intervals.lost_after - self.silence,) if left > 0]
+        young = self._flying[-1].began + HELD_BACK - time.monotonic()
+        news = asyncio.ensure_future(self._news.wait())
+        if len(self._flying) < MOST and young <= 0:
+            waited.add(news)
+        elif len(self._flying) < MOST:
+            limits.append(young)
         try:
-            while not exchange.done() and not news.done():
-                left = self._bench.intervals.lost_after - self.silence
-                done, _ = await asyncio.wait(
-                    {exchange, news},
-                    timeout=left if left > 0 else None,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                if not done:
-                    self._lose()
-            return exchange.done()
+            await asyncio.wait(waited, timeout=min(limits, default=None), return_when=asyncio.FIRST_COMPLETED)
         finally:
             news.cancel()
+        if self.silence >= self._bench.intervals.lost_after:
+            self._lose()
 
-    def _let_go(self, exchange: Exchange) -> None:
-        """Leave a request to itself that was overtaken; at most one, should the server not let it go."""
-        if exchange.done():
+    async def _settle(self, exchange: Exchange) -> None:
+        try:
+            answer = exchange.task.result()
+        except ServerUnavailable as error:
+            # Another one is under way, and will tell whether the server is there.
+            if not self._flying:
+                await self._unreachable(error)
             return
-        if self._older is not None:
-            self._older.cancel()
-        self._older = exchange
-        exchange.add_done_callback(_forget)
+        except ServerRefused as error:
+            await self._refused(error)
+            return
+        self._reached(exchange.began)
+        self._take(answer)
+        self._roster.apply(answer.hold, exchange.told, self.free)
 
     def _reached(self, began: float) -> None:
         if not self.in_contact:
             self.events.emit("server.reached", seconds=time.monotonic() - self._contact_at)
-        self._heard_at, self._contact_at, self._pause = began, time.monotonic(), FIRST_PAUSE
+        self._heard_at = max(self._heard_at, began)
+        self._contact_at, self._pause = time.monotonic(), FIRST_PAUSE
         self._outage.ended()
 
     def _take(self, answer: SyncAnswer) -> None:
@@ -133,7 +159,7 @@ class Sync(Service):
         for truth in answer.refused:
             self.events.emit("sync.refused", truth=truth)
 
-    async def _unreachable(self, error: ServerUnavailable) -> float:
+    async def _unreachable(self, error: ServerUnavailable) -> None:
         if error.is_down:
             # Where nobody can hear runners, nobody takes from them either.
             self._heard_at = time.monotonic()
@@ -147,30 +173,25 @@ class Sync(Service):
         if left <= pause:
             self._lose()
             await asyncio.sleep(pause - left)
-        return 0.0
 
     def _lose(self) -> None:
         """Another runner may have what this one holds: nobody has heard of us for too long."""
         self._roster.lose()
 
-    async def _refused(self, error: ServerRefused) -> float:
+    async def _refused(self, error: ServerRefused) -> None:
         """Register anew where the token is not known any more; give up where that is not wanted."""
         try:
             if not error.is_about_token or error.is_superseded:
                 raise error
+            # Whatever is under way speaks for the term before.
+            await self._land()
             self._bench.intervals = (await self._registrar.register()).intervals
         except ServerUnavailable as unavailable:
-            return await self._unreachable(unavailable)
+            await self._unreachable(unavailable)
         except ServerRefused as refused:
             self.events.emit("runner.refused", error=refused)
             if refused.is_superseded:
                 self._roster.lose_all()
             self.failure = refused
             self.failed.set()
-            return LONGEST_PAUSE
-        return 0.0
-
-
-def _forget(exchange: Exchange) -> None:
-    with suppress(asyncio.CancelledError):
-        exchange.exception()
+            await asyncio.sleep(LONGEST_PAUSE)
