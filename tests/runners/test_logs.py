@@ -168,7 +168,7 @@ async def test_a_gap_is_marked(desk: Desk) -> None:
 
 
 async def test_a_gap_may_not_come_with_bytes(desk: Desk) -> None:
-    """Which of them would be lost?"""
+    """Nobody could tell which of them are lost."""
     with pytest.raises(InputInvalid, match="without a body"):
         await desk.send(0, b"x", gap=3)
 

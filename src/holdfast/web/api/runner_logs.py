@@ -41,6 +41,7 @@ Gap = Annotated[
 async def append_log(
     job: Id,
     attempt: Attempt,
+    *,
     stream: Annotated[str, Parameter(max_length=20, description="stdout, stderr or system")],
     request: AnyRequest,
     backing: GivenBacking,
