@@ -10,6 +10,7 @@ from litestar.params import JSONBody, Parameter
 
 from holdfast import errors
 from holdfast.model.token import Caller, Right
+from holdfast.runners.desk import Desk
 from holdfast.runners.files import LARGEST_ARTIFACT
 from holdfast.runners.hearing import RunnerCaller
 from holdfast.runners.messages import (
@@ -27,7 +28,7 @@ from holdfast.runners.messages import (
 )
 from holdfast.store.attempts import Fence
 from holdfast.web.api.routes import Id, act, look
-from holdfast.web.given import AnyRequest, GivenBacking, GivenCaller
+from holdfast.web.given import AnyRequest
 from holdfast.web.problems import EVERYWHERE, documented
 
 Attempt = Annotated[int, Parameter(ge=1, le=2**31 - 1)]
@@ -45,75 +46,83 @@ def runner_of(caller: Caller) -> RunnerCaller:
     return RunnerCaller(token.worker_id, token.id, only)
 
 
+def _desk(request: AnyRequest) -> Desk:
+    """Return the desk of this process.
+
+    Runners ask often, and being given it by name would cost more than the rest of a request.
+    """
+    desk: Desk = request.app.state.desk
+    return desk
+
+
 @act(
     "/register",
     Right.REGISTER,
     status=201,
     raises=(errors.ProtocolUnsupported, errors.AccessDenied, errors.RunnerSuperseded),
 )
-async def register(data: JSONBody[Register], backing: GivenBacking, caller: GivenCaller) -> Registered:
+async def register(data: JSONBody[Register], request: AnyRequest) -> Registered:
     """Register a runner, or begin a new term of the one with this name."""
+    caller: Caller = request.auth
     own = None if caller.token is None else caller.token.worker_id
-    return await backing.desk.registrar.register(data, caller.name, own)
+    return await _desk(request).registrar.register(data, caller.name, own)
 
 
 @act("/sync", Right.RUN, raises=(errors.RunnerSuperseded,))
-async def sync(data: JSONBody[Sync], backing: GivenBacking, caller: GivenCaller) -> Synced:
+async def sync(data: JSONBody[Sync], request: AnyRequest) -> Synced:
     """Say everything that a runner holds; the answer is everything it should hold."""
-    return await backing.desk.conversation.sync(runner_of(caller), data)
+    return await _desk(request).conversation.sync(runner_of(request.auth), data)
 
 
 @act("/claim", Right.RUN, raises=(errors.RunnerSuperseded,))
-async def claim(data: JSONBody[Claim], backing: GivenBacking, caller: GivenCaller) -> Claimed:
+async def claim(data: JSONBody[Claim], request: AnyRequest) -> Claimed:
     """Ask for assignments, those first that were offered and not accepted."""
-    return await backing.desk.conversation.claim(runner_of(caller), data)
+    return await _desk(request).conversation.claim(runner_of(request.auth), data)
 
 
 @act("/leave", Right.RUN, status=204, raises=(errors.RunnerSuperseded, errors.RunnerHolding))
-async def leave(data: JSONBody[Leave], backing: GivenBacking, caller: GivenCaller) -> None:  # noqa: ARG001 - a number may come with it
+async def leave(data: JSONBody[Leave], request: AnyRequest) -> None:  # noqa: ARG001 - a number may come with it
     """Go in good order, holding nothing."""
-    await backing.desk.registrar.leave(runner_of(caller))
+    await _desk(request).registrar.leave(runner_of(request.auth))
 
 
 @act(f"{_PLACE}/accept", Right.RUN, raises=STALE)
-async def accept(
-    job: Id, attempt: Attempt, data: JSONBody[Word], backing: GivenBacking, caller: GivenCaller
-) -> Stand:
+async def accept(job: Id, attempt: Attempt, data: JSONBody[Word], request: AnyRequest) -> Stand:
     """Accept an offer."""
-    return await backing.desk.conversation.say(runner_of(caller), Fence(job, attempt), data, running=False)
+    return await _desk(request).conversation.say(
+        runner_of(request.auth), Fence(job, attempt), data, running=False
+    )
 
 
 @act(f"{_PLACE}/start", Right.REPORT, raises=STALE)
-async def start(
-    job: Id, attempt: Attempt, data: JSONBody[Word], backing: GivenBacking, caller: GivenCaller
-) -> Stand:
+async def start(job: Id, attempt: Attempt, data: JSONBody[Word], request: AnyRequest) -> Stand:
     """Say that an assignment has begun."""
-    return await backing.desk.conversation.say(runner_of(caller), Fence(job, attempt), data, running=True)
+    return await _desk(request).conversation.say(
+        runner_of(request.auth), Fence(job, attempt), data, running=True
+    )
 
 
 @act(f"{_PLACE}/progress", Right.REPORT, raises=STALE)
-async def progress(
-    job: Id, attempt: Attempt, data: JSONBody[Word], backing: GivenBacking, caller: GivenCaller
-) -> Stand:
+async def progress(job: Id, attempt: Attempt, data: JSONBody[Word], request: AnyRequest) -> Stand:
     """Say how far an assignment is, or that it lives."""
-    return await backing.desk.conversation.say(runner_of(caller), Fence(job, attempt), data, running=True)
+    return await _desk(request).conversation.say(
+        runner_of(request.auth), Fence(job, attempt), data, running=True
+    )
 
 
 @act(f"{_PLACE}/finish", Right.REPORT, raises=(*STALE, errors.LogsIncomplete))
-async def finish(
-    job: Id, attempt: Attempt, data: JSONBody[Finish], backing: GivenBacking, caller: GivenCaller
-) -> Finished:
+async def finish(job: Id, attempt: Attempt, data: JSONBody[Finish], request: AnyRequest) -> Finished:
     """Report the end of an assignment; safe to repeat."""
-    return await backing.desk.conversation.finish(runner_of(caller), Fence(job, attempt), data)
+    return await _desk(request).conversation.finish(runner_of(request.auth), Fence(job, attempt), data)
 
 
 @look(
     f"{_PLACE}/spec", right=Right.REPORT, raises=(*STALE, errors.SpecInvalid), media_type="application/json"
 )
-async def spec(job: Id, attempt: Attempt, backing: GivenBacking, caller: GivenCaller) -> Response[bytes]:
+async def spec(job: Id, attempt: Attempt, request: AnyRequest) -> Response[bytes]:
     """Give the bytes of a spec, as they were frozen when the job was enqueued."""
-    asked = runner_of(caller).only_for(Fence(job, attempt))
-    found = await backing.desk.files.spec(Fence(job, attempt), asked.worker_id)
+    asked = runner_of(request.auth).only_for(Fence(job, attempt))
+    found = await _desk(request).files.spec(Fence(job, attempt), asked.worker_id)
     return Response(found.text.encode(), media_type="application/json", headers={"ETag": f'"{found.sha256}"'})
 
 
@@ -129,14 +138,12 @@ async def keep_artifact(
     attempt: Attempt,
     name: ArtifactName,
     request: AnyRequest,
-    backing: GivenBacking,
-    caller: GivenCaller,
 ) -> Response[None]:
     """Keep a file of an assignment; the first bytes under a name stay."""
-    asked = runner_of(caller).only_for(Fence(job, attempt))
+    asked = runner_of(request.auth).only_for(Fence(job, attempt))
     # The rest of a path begins with its slash.
     kept = name.removeprefix("/")
-    new = await backing.desk.files.keep(Fence(job, attempt), asked.worker_id, kept, await request.body())
+    new = await _desk(request).files.keep(Fence(job, attempt), asked.worker_id, kept, await request.body())
     return Response(None, status_code=201 if new else 200)
 
 
