@@ -9,7 +9,10 @@ import pytest
 from holdfast.client.operator import Operator
 from holdfast.errors import AssignmentStale, RunnerHolding, RunnerSuperseded
 from holdfast.maintenance.overseer import Overseer
+from holdfast.runners.logs import LogIntake, LogPatch
 from holdfast.runners.messages import AssignmentTold
+from holdfast.store.attempts import Fence
+from holdfast.store.log_chunks import StreamKey
 from tests.runners.conftest import Machine, Yard, listed
 
 FINISHED = "select outcome, reason from holdfast.finished_jobs where job_id = $1"
@@ -184,6 +187,17 @@ async def test_any_sign_of_life_turns_the_clock_back(yard: Yard, overseer: Overs
     await yard.db.fetch(STAND_STILL)
     await yard.db.fetch("update holdfast.workers set contact_at = contact_at - interval '1 minute'")
     await machine.sync(listed(offer, **word))
+    await overseer.lead(await yard.lead())
+    assert await yard.live(offer.job) == ("running", 1, 0)
+
+
+async def test_what_a_job_logs_turns_the_clock_back(yard: Yard, overseer: Overseer) -> None:
+    """A command that writes is alive, though its runner says no more of it."""
+    offer = await begun(yard, machine := await yard.machine(), stall_limit=30)
+    await yard.db.fetch(STAND_STILL)
+    await yard.db.fetch("update holdfast.workers set contact_at = contact_at - interval '1 minute'")
+    key = StreamKey(Fence(offer.job, offer.attempt), "stdout", machine.caller.worker_id)
+    await LogIntake(yard.db.database).append(key, LogPatch(0, b"linking\n"))
     await overseer.lead(await yard.lead())
     assert await yard.live(offer.job) == ("running", 1, 0)
 

@@ -58,6 +58,13 @@ class LogReader:
         """Return how the streams of a job stand that runners sent."""
         return await self._database.run(log_chunks.job_streams(job_id, attempt))
 
+    async def streams_of(self, job_id: int) -> Sequence[LogStream]:
+        """Return the streams of a job; raises `JobNotFound`."""
+        found = await self.streams(job_id)
+        if not found and await self._database.run(jobs.job_end(job_id)) is None:
+            raise JobNotFound(job_id)
+        return found
+
     async def span(self, fence: Fence, name: str, start: int = 0, most: int = PAGE_BYTES) -> LogSpan | None:
         """Return up to *most* bytes of a stream from byte *start* on, as far as the next gap.
 

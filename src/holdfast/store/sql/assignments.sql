@@ -87,7 +87,10 @@ with stalled as materialized (
     join holdfast.assignments a on a.job_id = any (array[l.job_id]) and a.attempt = any (array[l.attempt])
     join holdfast.workers w on w.id = any (array[l.worker_id])
     where p.stall_limit is not null and l.state = 'running'
-      and greatest(a.progressed_at, w.contact_at) + p.stall_limit < w.renewed_at
+      and greatest(a.progressed_at, w.contact_at, (
+              select max(s.written_at) from holdfast.log_streams s
+              where s.job_id = l.job_id and s.attempt = l.attempt
+          )) + p.stall_limit < w.renewed_at
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by l.job_id
     limit $2::integer

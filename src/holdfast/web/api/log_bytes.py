@@ -41,10 +41,10 @@ class StreamRecord(msgspec.Struct, frozen=True):
     intact: bool | None
 
 
-@look("/{job_id:int}/logs/streams")
+@look("/{job_id:int}/logs/streams", raises=(errors.JobNotFound,))
 async def list_streams(job_id: Id, backing: GivenBacking) -> list[StreamRecord]:
     """List the streams that runners sent for a job; none where no runner had it."""
-    return [_shown(one) for one in await LogReader(backing.database).streams(job_id)]
+    return [_shown(one) for one in await LogReader(backing.database).streams_of(job_id)]
 
 
 @look(
