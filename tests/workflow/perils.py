@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import asyncpg
@@ -22,7 +22,7 @@ from holdfast.worker.worker import Worker
 
 TTL = 10 * 365 * 24 * 3600.0
 DUTY = 60.0
-LONGEST = 30.0
+LONGEST, GLANCE = 30.0, 0.02
 # Set in whatever a worker does; the event says that it is dead.
 life: ContextVar[asyncio.Event | None] = ContextVar("life", default=None)
 
@@ -39,6 +39,7 @@ class Perils:
     signals: dict[int, str]
     send: Any
     count: int = 0
+    sending: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def pass_by(self, dead: asyncio.Event, statement: Any) -> Any:
         """Carry a statement out, or not: of the dead, nothing reaches the database any more."""
@@ -46,10 +47,7 @@ class Perils:
         self.count += 1
         number = self.count
         if (name := self.signals.pop(number, None)) is not None:
-            token = life.set(None)
-            with suppress(holdfast.RunEnded):
-                await self.send(name)
-            life.reset(token)
+            await self._send(name)
         after = self.deaths.pop(number, None)
         if after is not False:
             answer = await statement()
@@ -57,6 +55,17 @@ class Perils:
             dead.set()
         _check(dead)
         return answer
+
+    async def _send(self, name: str) -> None:
+        async def send() -> None:
+            life.set(None)
+            with suppress(holdfast.RunEnded):
+                await self.send(name)
+
+        sending = asyncio.create_task(send())
+        self.sending.append(sending)
+        # Where the statement is part of a transaction, the signal comes in after its end.
+        await asyncio.wait((sending,), timeout=GLANCE)
 
 
 def _check(dead: asyncio.Event) -> None:

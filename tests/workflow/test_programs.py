@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass
 
@@ -93,6 +94,7 @@ async def _played(ground: Ground, program: Program, deaths: dict[int, bool], mom
     with ground.patch.context() as patch:
         beset(patch, perils)
         await Crew(app, ground.db, ground.client).go_on()
+    await asyncio.gather(*perils.sending)
     told = expected(program)
     await _check_end(ground, run_id, told)
     await _check_steps(ground.db, told, log)
