@@ -9,7 +9,7 @@ import msgspec
 
 MEDIA_TYPE = "application/problem+json"
 _PREFIX = "urn:holdfast:problem:"
-_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
