@@ -47,15 +47,19 @@ async def test_a_retry_goes_on_in_the_branch_that_failed(
 ) -> None:
     """And in those that were stopped for it; what they had done is not done again."""
 
+    ready = asyncio.Event()
+
     async def do(what: str) -> str:
         calls.append(what)
         if what == "a2" and calls.count("a2") == 1:
+            await ready.wait()
             raise RuntimeError(what)
         return what
 
     async def branch(run: holdfast.Run, name: str) -> list[str]:
         first = await run.step(do, f"{name}1")
         if name == "b":
+            ready.set()
             await run.wait_signal("go")
         return [first, await run.step(do, f"{name}2")]
 
@@ -104,16 +108,20 @@ async def test_a_fork_in_the_middle_of_branches_takes_each_as_it_stood(
     client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any, eventually: Any
 ) -> None:
     """What another branch did later is done again, what it had done before is not; waits are waited anew."""
-    later = asyncio.Event()
+    ready, later = asyncio.Event(), asyncio.Event()
 
     async def do(what: str) -> str:
         calls.append(what)
+        if what == "a2":
+            await ready.wait()
         if what == "b2" and calls.count("b2") == 1:
             await later.wait()
         return what
 
     async def branch(run: holdfast.Run, name: str) -> list[Any]:
         first = await run.step(do, f"{name}1")
+        if name == "b":
+            ready.set()
         second = await run.step(do, f"{name}2", name="second")
         return [first, second, await run.wait_signal(name)]
 
