@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import sys
@@ -84,6 +85,8 @@ class RunnerProcess:
 
     def __init__(self, config: AgentConfig, settings: Settings) -> None:
         log_to(sys.stderr, shape=settings.log_format, level=settings.log_level)
+        # It tells of every request, of which there are many and all alike.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         self._settings, self._events = settings, Events(Logbook())
         self._agent = Agent(config, self._events)
         self._metrics: MetricsServer | None = None
