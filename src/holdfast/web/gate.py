@@ -24,6 +24,8 @@ from holdfast.web.pacing import Pacer
 
 # A token that was good is taken for good for so long, in seconds; a revocation is heard of at once.
 REMEMBERED = 5.0
+# That of a runner for longer: whatever it says is checked once more against the token that is its own.
+REMEMBERED_RUNNER = 60.0
 MOST_REMEMBERED = 20_000
 ANONYMOUS = "anonymous"
 
@@ -90,7 +92,8 @@ class Gate:
             self._failures.take(address)
             problem = "this token was never made, is revoked or has expired"
             raise TokenInvalid(problem)
-        self._known[sha256] = (token, time.monotonic() + REMEMBERED)
+        seconds = REMEMBERED_RUNNER if token.role is Role.RUNNER else REMEMBERED
+        self._known[sha256] = (token, time.monotonic() + seconds)
         if len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
         return token
