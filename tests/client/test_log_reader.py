@@ -92,8 +92,12 @@ async def test_the_last_lines_are_a_page(desk: Desk) -> None:
     await desk.write("".join(f"{n}\n" for n in range(10)) + "ten")
     page = await desk.reader.last(desk.job.id, 3)
     assert texts(page.lines) == ["stdout: 7", "stdout: 8", "stdout: 9"]
-    await desk.write("th\n")
+    await desk.write("th\nrest")
     assert (await desk.read(page.mark))[0] == ["stdout: tenth"]
+    await desk.scene.complete(desk.job)
+    page = await desk.reader.last(desk.job.id, 1)
+    assert (page.ended, texts(page.lines)) == (True, ["stdout: rest"])
+    assert (await desk.read(page.mark))[0] == []
 
 
 async def test_a_span_ends_at_a_gap_and_the_next_one_tells_it(desk: Desk) -> None:

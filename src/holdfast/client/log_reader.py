@@ -124,9 +124,11 @@ class LogReader:
         for chunk in (await self._database.run(last))[::-1]:
             lines += sheet.lines(chunk)
             mark = replace(mark, piece=chunk.id)
-        mark = sheet.mark(mark)
         if end.state.is_final:
+            # What has no end yet is told now, so the mark is behind it.
             lines += sheet.rest()
+        else:
+            mark = sheet.mark(mark)
         return LogPage(lines[max(0, len(lines) - limit) :], end.state.is_final, mark)
 
 
