@@ -1,20 +1,32 @@
-"""Writes the tables of docs/reference/settings.md, metrics.md and errors.md from the code.
+"""Writes the tables of docs/reference/settings.md, metrics.md, errors.md and http-api.md from the code.
 
 The prose around a table is written by hand; what stands between the two markers is replaced.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from litestar import Litestar
+
 import holdfast
+from holdfast.client.intake import Intake
 from holdfast.errors import HoldfastError
+from holdfast.model.problem import problem_type
+from holdfast.model.token import Right, Role
+from holdfast.rules.access import allows
+from holdfast.runtime.events import Events
 from holdfast.runtime.metrics import Metrics
 from holdfast.runtime.settings import Settings
+from holdfast.store.database import Database, DatabaseConfig
+from holdfast.web.config import WebConfig
+from holdfast.web.problems import status_of
+from holdfast.web.server import WebServer
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 BETWEEN = re.compile(r"(?<=<!-- table: made by `make generate` -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
@@ -107,7 +119,60 @@ def _family(error: type[HoldfastError]) -> list[type[HoldfastError]]:
     return [error, *(one for child in own for one in _family(child))]
 
 
-TABLES = {"settings.md": settings_table, "metrics.md": metrics_table, "errors.md": errors_table}
+def http_tables() -> str:
+    """The routes of the service, the rights of roles, and the problems with their statuses."""
+    return f"## Routes\n\n{_routes()}\n## Roles and rights\n\n{_rights()}\n## Problems\n\n{_problems()}"
+
+
+def _routes() -> str:
+    rows = []
+    for route in sorted(_service().routes, key=lambda route: str(route.path_format)):
+        for handler in getattr(route, "route_handlers", ()):
+            methods = handler.http_methods - {"OPTIONS", "HEAD"}
+            right = handler.opt.get("right")
+            if methods and route.path_format != "/schema/{path}":
+                about = (inspect.getdoc(handler.fn) or "").partition("\n")[0].replace("|", "\\|")
+                rows.append((f"`{min(methods)} {route.path_format}`", right or "–", about))
+    return _table(("route", "right", "what it does"), rows)
+
+
+def _rights() -> str:
+    rows = [(role.value, *("yes" if allows(role, right) else "" for right in Right)) for role in Role]
+    return _table(("role", *(right.value for right in Right)), rows)
+
+
+def _problems() -> str:
+    rows = [
+        (
+            f"`{problem_type(error).rpartition(':')[2]}`",
+            str(status_of(error)),
+            (error.__doc__ or "").partition("\n")[0],
+        )
+        for error in _family(HoldfastError)
+        if status_of(error) != 500
+    ]
+    return _table(("type", "status", "means"), rows)
+
+
+def _service() -> Litestar:
+    server = WebServer(
+        WebConfig(),
+        Database(DatabaseConfig(dsn="postgresql://nowhere/none")),
+        Events(),
+        intake=Intake(None, {}),
+        metrics=Metrics(()),
+        lives=lambda: True,
+        ready=lambda: True,
+    )
+    return server.application
+
+
+TABLES = {
+    "settings.md": settings_table,
+    "metrics.md": metrics_table,
+    "errors.md": errors_table,
+    "http-api.md": http_tables,
+}
 
 
 def renewed(name: str) -> str:
