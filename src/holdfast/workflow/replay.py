@@ -211,9 +211,10 @@ class Replay:
 
     async def wait(self, spot: Spot, wait: Wait) -> None:
         """Do nothing until what is waited for may have come, or a sibling has failed: then it is told so."""
+        # A sibling may have failed while this branch asked the database, when nobody could rouse it.
+        await self.deliver_cancel(spot)
         await self.idle(spot.branch, wait)
-        if spot.branch.cancelled:
-            await self.deliver_cancel(spot)
+        await self.deliver_cancel(spot)
 
     async def idle(self, branch: Branch, wait: Wait) -> None:
         """Let the other branches run; where all are idle the run falls asleep."""
