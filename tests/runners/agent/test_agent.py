@@ -446,3 +446,20 @@ async def test_a_token_that_was_revoked_is_replaced(counterpart: Counterpart, ru
     await counterpart.change()
     assert (await ended(counterpart, entry))["outcome"] == "completed"
     assert len(counterpart.registrations) == 2
+
+
+async def test_artifacts_survive_a_restart_of_the_server(
+    counterpart: Counterpart, runner: Any, probe: Probe
+) -> None:
+    """A file that is ready while the server is away is sent when it is back."""
+    await runner()
+    entry = await counterpart.offer(script="echo up; sleep 0.7; echo kept > file", artifacts=["file"])
+    await counterpart.until(lambda: "up" in entry.log())
+    await counterpart.stop()
+    await probe.wait_for("server.unreachable")
+    # The command ends meanwhile; its folder is read before it is told.
+    await asyncio.sleep(1.5)
+    await counterpart.start()
+    report = await ended(counterpart, entry)
+    assert entry.artifacts == {"file": b"kept\n"}
+    assert report["result"]["artifacts"] == ["file"]

@@ -12,8 +12,9 @@ from holdfast.runners.agent.config import ArtifactLimits
 from holdfast.runners.agent.connection import Connection
 from holdfast.runners.agent.messages import Assignment
 
-TRIES = 5
-PAUSE = 0.5
+# A file that cannot be sent is tried again for some ten minutes: a service is back from a deployment by then.
+TRIES = 65
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +77,16 @@ async def send(
 
 async def _send(connection: Connection, assignment: Assignment, name: str, data: bytes) -> str | None:
     """Send one file; answers what was wrong with it, or None."""
-    problem = ""
-    for number in range(TRIES):
+    problem, pause = "", FIRST_PAUSE
+    for _ in range(TRIES):
         try:
             await connection.keep(assignment, name, data)
         except ServerRefused as error:
             return error.problem
         except ServerUnavailable as error:
             problem = error.problem
-            await asyncio.sleep(PAUSE * 2**number)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
         else:
             return None
     return problem

@@ -26,7 +26,8 @@ class ArtifactLimits:
     """How much one assignment may keep, in files and bytes."""
 
     count: int = 100
-    file_bytes: int = 64 * MEBIBYTE
+    # What the server takes at most.
+    file_bytes: int = 50 * MEBIBYTE
     total_bytes: int = 256 * MEBIBYTE
 
 
