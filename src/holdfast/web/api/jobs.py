@@ -37,6 +37,7 @@ Key = Annotated[
 
 
 def job_filter(
+    *,
     states: Annotated[list[JobState] | None, QueryParameter(name="state")] = None,
     kind: FromQuery[str | None] = None,
     queue: FromQuery[str | None] = None,

@@ -24,6 +24,7 @@ Place = Annotated[int, QueryParameter(ge=-1, le=LARGEST_PLACE)]
 @look("/", raises=(errors.DatabaseRefused,))
 async def list_runs(
     operator: GivenOperator,
+    *,
     states: Annotated[list[JobState] | None, QueryParameter(name="state")] = None,
     kind: FromQuery[str | None] = None,
     queue: FromQuery[str | None] = None,
