@@ -108,6 +108,7 @@ LINES: Mapping[str, Line] = {
     "server.reached": Line(_INFO, "the server answers again after {seconds:.1f} s"),
     "sync.refused": Line(_WARNING, "the server does not want an assignment held: {truth}"),
     "assignment.begun": Line(_INFO, "assignment {fence} ({kind}) begins"),
+    "program.ended": Line(_DEBUG, "the program of {fence} ended with {code} and left {orphans} running"),
     "assignment.ended": Line(_INFO, "assignment {fence} ({kind}) has ended: {outcome}"),
     "assignment.stopping": Line(_INFO, "assignment {fence} is being stopped: {rung}"),
     "assignment.lost": Line(_WARNING, "assignment {fence} is not this runner's any more: it is stopped"),

@@ -172,15 +172,19 @@ async def test_artifacts_are_found_and_bounded(counterpart: Counterpart, runner:
     assert entry.log("system") == "artifact out/large.txt is left out: 101 bytes, 100 are allowed\n"
 
 
-async def test_slots_are_filled_and_never_exceeded(counterpart: Counterpart, runner: Any) -> None:
+async def test_slots_are_filled_and_never_exceeded(
+    counterpart: Counterpart, runner: Any, tmp_path: Path
+) -> None:
     """As many commands run at once as there are slots, and the next begins when one has ended."""
-    entries = [await counterpart.offer(script="sleep 0.2") for _ in range(5)]
-    agent = await runner(slots=2)
-    most = 0
-    while any(entry.report is None for entry in entries):
-        most = max(most, len(agent.running_kinds()))
-        await counterpart.until(lambda: True)
-        await asyncio.sleep(0.01)
+    running = tmp_path / "running"
+    running.mkdir()
+    script = f"touch {running}/$$; sleep 0.3; ls {running} | wc -l; sleep 0.1; rm {running}/$$"
+    entries = [await counterpart.offer(script=script) for _ in range(5)]
+    await runner(slots=2)
+    for entry in entries:
+        await ended(counterpart, entry)
+    # Each command said how many ran beside it.
+    most = max(int(entry.log()) for entry in entries)
     assert most == 2
 
 
@@ -232,8 +236,7 @@ async def test_output_beyond_the_buffer_is_a_marked_gap(
     entry = await counterpart.offer(script="echo begin; sleep 0.5; seq -w 1 100000; echo end")
     await counterpart.until(lambda: "begin" in entry.log())
     await counterpart.stop()
-    await probe.wait_for("logs.delayed")
-    await asyncio.sleep(1.5)
+    await probe.wait_for("program.ended")
     await counterpart.start()
     await ended(counterpart, entry, 20)
     [(stream, offset, length)] = entry.gaps
@@ -456,9 +459,7 @@ async def test_artifacts_survive_a_restart_of_the_server(
     entry = await counterpart.offer(script="echo up; sleep 0.7; echo kept > file", artifacts=["file"])
     await counterpart.until(lambda: "up" in entry.log())
     await counterpart.stop()
-    await probe.wait_for("server.unreachable")
-    # The command ends meanwhile; its folder is read before it is told.
-    await asyncio.sleep(1.5)
+    await probe.wait_for("program.ended")
     await counterpart.start()
     report = await ended(counterpart, entry)
     assert entry.artifacts == {"file": b"kept\n"}

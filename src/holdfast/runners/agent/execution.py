@@ -216,7 +216,9 @@ class Execution:
         self._bench.changed()
         timer = asyncio.get_running_loop().call_later(work.timeout, self.interrupt, Cause.TIMEOUT)
         try:
-            return await work.attend(program)
+            end = await work.attend(program)
+            self._bench.events.emit("program.ended", fence=self.fence, code=end.code, orphans=end.orphans)
+            return end
         finally:
             timer.cancel()
             self._ladder.stop()

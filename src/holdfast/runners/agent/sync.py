@@ -153,9 +153,11 @@ class Sync(Service):
 
     def _take(self, answer: SyncAnswer) -> None:
         self._bench.intervals = answer.intervals
-        if answer.draining != self.drained:
-            self.drained = answer.draining
-            self.events.emit("runner.drained" if answer.draining else "runner.undrained")
+        if answer.draining and not self.drained:
+            self.events.emit("runner.drained")
+        if self.drained and not answer.draining:
+            self.events.emit("runner.undrained")
+        self.drained = answer.draining
         for truth in answer.refused:
             self.events.emit("sync.refused", truth=truth)
 
