@@ -101,6 +101,7 @@ def test_base64_in_lines_does_not_leak(secret: bytes, before: int, width: int, p
         quote(SECRET.decode(), safe=""),
         quote(SECRET.decode(), safe="").replace("%2F", "%2f").replace("%2B", "%2b").replace("%3D", "%3d"),
         quote(SECRET.decode()),
+        quote(base64.b64encode(SECRET).decode(), safe=""),
         json.dumps('quo"te\\and\nline')[1:-1],
     ],
 )

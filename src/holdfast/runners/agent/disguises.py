@@ -19,8 +19,9 @@ def disguises(secrets: Iterable[bytes]) -> tuple[frozenset[bytes], frozenset[byt
     encoded: set[bytes] = set()
     for secret in secrets:
         for part in _parts(secret):
-            plain |= _plain(part)
-            encoded |= _base64(part)
+            in_base64 = _base64(part)
+            plain |= _plain(part) | {_quoted(form) for form in in_base64}
+            encoded |= in_base64
     return frozenset(plain), frozenset(encoded)
 
 
@@ -41,6 +42,11 @@ def _plain(part: bytes) -> set[bytes]:
         written = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
         forms.add(written.encode("utf-8", "surrogateescape"))
     return forms
+
+
+def _quoted(form: bytes) -> bytes:
+    """Return base64 as it stands in an address."""
+    return quote(form, safe="").encode()
 
 
 def _lower_escapes(quoted: str) -> str:
