@@ -20,7 +20,9 @@ from bench.environments import HOME, EnvironmentMissing
 from bench.results import Results
 
 OUT = HOME / "out"
-SMALL = Scale(jobs=20_000, singles=1_000, probes=100, mass=20_000, pinned=5.0, idle=3.0)
+SMALL = Scale(
+    jobs=20_000, singles=1_000, probes=100, mass=20_000, pinned=5.0, idle=3.0, runs=2_000, timers=5_000
+)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 # Into a file, lines may be as long as tables are wide.
@@ -29,7 +31,7 @@ console = Console(width=None if sys.stdout.isatty() else 120)
 
 @app.command("run")
 def measure(
-    scenario: Annotated[str, typer.Option(help="Letters of scenarios, such as ABC.")] = "ABCDEFG",
+    scenario: Annotated[str, typer.Option(help="Letters of scenarios, such as ABC.")] = "ABCDEFGW",
     only: Annotated[str, typer.Option(help="Names of contestants, comma-separated; empty: all.")] = "",
     rounds: Annotated[int, typer.Option(min=1, help="How often each cell is measured.")] = 5,
     jobs: Annotated[int, typer.Option(min=0, help="Jobs of a drain; 0: 100,000, small 20,000.")] = 0,

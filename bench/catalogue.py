@@ -19,6 +19,7 @@ class Ability(StrEnum):
 
     *SYNC*: handlers that are plain functions.  *HISTORY*: ended jobs stay in rows that can be multiplied.
     *DELAY*: jobs that are due later.  *QUEUES*: a worker works on many queues.  *PRIORITIES*: of single jobs.
+    *RUNS*: durable runs of steps that are remembered, with timers and signals.
     """
 
     SYNC = "sync handlers"
@@ -26,6 +27,7 @@ class Ability(StrEnum):
     DELAY = "delay"
     QUEUES = "many queues"
     PRIORITIES = "priorities"
+    RUNS = "durable runs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class Contestant:
 
 
 ALL = frozenset(Ability)
+QUEUE = ALL - {Ability.RUNS}
 
 HOLDFAST = Contestant(name="holdfast", label="Holdfast", abilities=ALL)
 FLOOR = Contestant(name="floor", label="floor: bare SQL by pgbench", language=Language.SQL)
@@ -58,9 +61,9 @@ PEERS = (
         label="procrastinate 3.10",
         environment="procrastinate",
         share=0.02,
-        abilities=ALL,
+        abilities=QUEUE,
     ),
-    Contestant(name="pgqueuer", label="PgQueuer 1.6", environment="pgqueuer", share=0.5, abilities=ALL),
+    Contestant(name="pgqueuer", label="PgQueuer 1.6", environment="pgqueuer", share=0.5, abilities=QUEUE),
     Contestant(
         name="chancy",
         label="chancy 0.26",
@@ -74,7 +77,7 @@ PEERS = (
         label="DBOS 3.4",
         environment="dbos",
         share=0.02,
-        abilities=frozenset({Ability.SYNC, Ability.HISTORY}),
+        abilities=frozenset({Ability.SYNC, Ability.HISTORY, Ability.RUNS}),
         note="no bulk enqueue: 1,000 calls in a transaction",
     ),
     Contestant(
@@ -82,6 +85,7 @@ PEERS = (
         label="absurd 0.5",
         environment="absurd",
         share=0.03,
+        abilities=frozenset({Ability.RUNS}),
         note="no bulk enqueue: 1,000 calls in a transaction",
     ),
     Contestant(
@@ -96,7 +100,7 @@ PEERS = (
         label="Oban for Python 0.7",
         environment="oban",
         share=0.1,
-        abilities=ALL - {Ability.SYNC},
+        abilities=QUEUE - {Ability.SYNC},
         needs_python=(3, 12),
     ),
     Contestant(
@@ -112,7 +116,7 @@ PEERS = (
         label="pg-boss 12.35",
         language=Language.NODE,
         environment="pg_boss",
-        abilities=ALL - {Ability.SYNC},
+        abilities=QUEUE - {Ability.SYNC},
         note="one handler call for a whole batch",
     ),
 )

@@ -47,7 +47,8 @@ class Scale:
     """How large everything is.
 
     *jobs* of a drain, *singles* enqueued one by one, *probes* of a latency, *mass* of history and backlog,
-    *pinned* seconds under an old snapshot, *idle* seconds of watching a worker that has nothing to do.
+    *pinned* seconds under an old snapshot, *idle* seconds of watching a worker that has nothing to do,
+    durable *runs*, and *timers* that are due at the same moment.
     """
 
     jobs: int = 100_000
@@ -56,6 +57,8 @@ class Scale:
     mass: int = 1_000_000
     pinned: float = 300.0
     idle: float = 10.0
+    runs: int = 10_000
+    timers: int = 100_000
 
     def share(self, peer: Contestant) -> int:
         """Return how many jobs a drain has for *peer*, a multiple of a thousand."""

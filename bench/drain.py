@@ -13,8 +13,8 @@ import asyncpg
 
 from bench.catalogue import Contestant
 from bench.cluster import Cluster
-from bench.exactly_once import check_at_most_once, check_exactly_once
-from bench.peers.protocol import Load
+from bench.exactly_once import check_at_most_once, check_completed, check_exactly_once
+from bench.peers.load import Load
 from bench.program import Message, Program, executed_by, perform
 
 # How often the database is asked whether all jobs have ended, once all have begun.
@@ -60,45 +60,50 @@ async def drain(
             await stack.enter_async_context(Program(peer, cluster.dsn, "work", load))
             for _ in range(processes)
         ]
-        before = await _costs(cluster, programs, look)
+        completed = await look.fetchval(programs[0].completed) if load.steps else 0
+        before = await costs(cluster, programs, look)
         await asyncio.gather(*(program.go() for program in programs))
-        await executed_by(programs, load.jobs)
+        await executed_by(programs, len(load.marks()))
         if not leaves_rest:
-            await _ended(look, programs[0].unfinished)
+            await asked_until(look, programs[0].unfinished, False)
         ended = time.monotonic_ns()
-        after = await _costs(cluster, programs, look)
+        after = await costs(cluster, programs, look)
+        if load.steps:
+            check_completed(await look.fetchval(programs[0].completed) - completed, load.jobs)
         reports = await asyncio.gather(*(program.stop() for program in programs))
     executed = [report["numbers"] for report in reports]
-    check_at_most_once(executed) if leaves_rest else check_exactly_once(executed, load.numbers())
-    costs = [late - early for early, late in zip(before, after, strict=True)]
-    return _drained(reports, ended, costs, programs[0].clones)
+    check_at_most_once(executed) if leaves_rest else check_exactly_once(executed, load.marks())
+    spent = [late - early for early, late in zip(before, after, strict=True)]
+    return _drained(reports, ended, spent, programs[0].clones)
 
 
-async def _ended(look: asyncpg.Connection[Any], unfinished: str) -> None:
+async def asked_until(look: asyncpg.Connection[Any], question: str, answer: object) -> None:
+    """Ask the database until it gives this answer."""
     asked = time.monotonic()
-    while await look.fetchval(unfinished):
+    while await look.fetchval(question) != answer:
         # A question that costs much is asked less often: it must not become the load.
         await asyncio.sleep(max(LOOK_EVERY, 4 * (time.monotonic() - asked)))
         asked = time.monotonic()
 
 
-async def _costs(
+async def costs(
     cluster: Cluster, programs: Sequence[Program], look: asyncpg.Connection[Any]
 ) -> tuple[float, float, float]:
+    """Return what was spent so far: processor seconds of workers and of the server, bytes of WAL."""
     workers = sum(program.processor_seconds() for program in programs)
     wal = await look.fetchval("select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')")
     return workers, cluster.processor_seconds(), float(wal)
 
 
 def _drained(
-    reports: Sequence[Message], ended: int, costs: Sequence[float], clones: Sequence[tuple[str, str, str]]
+    reports: Sequence[Message], ended: int, spent: Sequence[float], clones: Sequence[tuple[str, str, str]]
 ) -> Drained:
     jobs = sum(len(report["numbers"]) for report in reports)
     # A worker may have got nothing at all.
     working = [report for report in reports if report["numbers"]]
     first = min(report["first"] for report in working)
     last = max(report["last"] for report in working)
-    workers, server, wal = (cost / jobs for cost in costs)
+    workers, server, wal = (cost / jobs for cost in spent)
     return Drained(
         rate=jobs / (ended - first) * 1e9,
         pace=(jobs - 1) / max(last - first, 1) * 1e9,

@@ -35,6 +35,13 @@ def check_at_most_once(executed: Iterable[Sequence[int]]) -> None:
         raise NotExactlyOnce(msg)
 
 
+def check_completed(completed: int, runs: int) -> None:
+    """Hold the runs that the database calls completed against all there were; raises `NotExactlyOnce`."""
+    if completed != runs:
+        msg = f"{completed} of {runs} runs completed"
+        raise NotExactlyOnce(msg)
+
+
 def _some(numbers: Sequence[int]) -> str:
     shown = ", ".join(str(number) for number in sorted(numbers)[:SHOWN])
     return f" ({shown}{', …' if len(numbers) > SHOWN else ''})"

@@ -16,13 +16,19 @@ import psutil
 from bench import environments
 from bench.catalogue import Contestant
 from bench.environments import HOME
-from bench.peers.protocol import Load
+from bench.peers.load import Load
 
 PATIENCE = 900.0
 # A worker says at its end which jobs it executed, on one line.
 LONGEST_LINE = 1 << 28
 # What an adapter says at the end of each verb.
-ANSWERS = {"setup": "done", "enqueue": "enqueued", "insert": "inserted", "work": "worked"}
+ANSWERS = {
+    "setup": "done",
+    "enqueue": "enqueued",
+    "insert": "inserted",
+    "signal": "signalled",
+    "work": "worked",
+}
 
 Message = dict[str, Any]
 
@@ -45,7 +51,7 @@ class Program:
         self._errors: list[str] = []
         self.executed = 0
         self.progressed: Callable[[], None] = lambda: None
-        self.unfinished = ""
+        self.unfinished = self.asleep = self.completed = ""
         self.clones: list[tuple[str, str, str]] = []
 
     async def __aenter__(self) -> Self:
@@ -66,6 +72,8 @@ class Program:
         if self._verb != "setup":
             ready = await self.hear("ready")
             self.unfinished, self.clones = ready["unfinished"], ready["clones"]
+            # An adapter that runs no durable runs, as those in JavaScript, says nothing about them.
+            self.asleep, self.completed = ready.get("asleep", ""), ready.get("completed", "")
         return self
 
     async def __aexit__(

@@ -20,6 +20,7 @@ SCENARIOS = {
     "E": "under limits",
     "F": "what a job costs",
     "G": "more slots, more processes",
+    "W": "durable runs",
 }
 
 

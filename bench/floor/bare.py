@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.cluster import Cluster
 from bench.exactly_once import NotExactlyOnce
-from bench.peers.protocol import Load
+from bench.peers.load import Load
 
 HERE = Path(__file__).parent
 BATCH = 500

@@ -1,4 +1,4 @@
-"""absurd: 100 tasks at once, claimed in batches of 100."""
+"""absurd: 100 tasks at once, claimed in batches of 100; durable runs by eight workers, a connection each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from psycopg import AsyncConnection
 from bench.peers.protocol import Peer, main
 
 CALLS_PER_TRANSACTION = 1000
+RUN_WORKERS = 8
 
 
 class AbsurdPeer(Peer):
@@ -25,6 +27,8 @@ class AbsurdPeer(Peer):
     unfinished = (
         "select exists (select from absurd.t_default where state not in ('completed', 'failed', 'cancelled'))"
     )
+    asleep = "select count(*) from absurd.t_default where state = 'sleeping'"
+    completed = "select count(*) from absurd.t_default where state = 'completed'"
     bulk = CALLS_PER_TRANSACTION
 
     async def setup(self) -> None:
@@ -65,22 +69,42 @@ class AbsurdPeer(Peer):
         async with self._lent() as (_, app):
             await app.spawn("job", {"number": number, "pad": self.padding}, queue="default")
 
+    async def signal(self, numbers: Sequence[int]) -> None:
+        """Emit the events that runs wait for, by single calls in one transaction."""
+        async with self._lent() as (connection, app), connection.transaction():
+            for number in numbers:
+                await app.emit_event(f"go {number}", queue_name="default")
+
     async def work(self, stop: asyncio.Event) -> None:
-        """Run one worker."""
-        app = AsyncAbsurd(self.dsn, queue_name="default")
-
-        @app.register_task("job")
-        async def job(params: Any, _context: Any) -> None:
-            await self.handle(params["number"])
-
+        """Run one worker, or several where each step costs a round trip on the worker's connection."""
+        count = RUN_WORKERS if self.load.steps else 1
+        apps = [AsyncAbsurd(self.dsn, queue_name="default") for _ in range(count)]
         # Whoever measures latency would have it poll more often.
-        poll, slots = 0.01 if self.load.latency else 0.25, self.load.slots or 100
-        working = app.start_worker(concurrency=slots, batch_size=slots, poll_interval=poll)
-        running = asyncio.create_task(working)
+        poll, slots = 0.01 if self.load.latency else 0.25, self.load.slots or 100 // count
+        running = []
+        for app in apps:
+            app.register_task("job")(self._run if self.load.steps else self._job)
+            working = app.start_worker(concurrency=slots, batch_size=slots, poll_interval=poll)
+            running.append(asyncio.create_task(working))
         await stop.wait()
-        app.stop_worker()
-        await asyncio.wait([running], timeout=5)
-        await app.close()
+        for app in apps:
+            app.stop_worker()
+        await asyncio.wait(running, timeout=5)
+        for app in apps:
+            await app.close()
+
+    async def _job(self, params: Any, _context: Any) -> None:
+        await self.handle(params["number"])
+
+    async def _run(self, params: Any, context: Any) -> None:
+        number, load = params["number"], self.load
+        for nth in range(load.steps):
+            if load.wait and nth == load.steps - 1:
+                if load.wait == "signal":
+                    await context.await_event(f"go {number}")
+                else:
+                    await context.sleep_until("nap", load.wake_at)
+            await context.step("step", partial(self.step, number, nth))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from typing import Any
 
 from awa import AsyncClient
 
-from bench.peers.protocol import Load, Peer, Record, main
+from bench.peers.load import Load
+from bench.peers.protocol import Peer, Record, main
 
 # Its storage is append-only, and its view of ended jobs takes seconds to count: batches are summed up.
 ENDED = "select coalesce(sum(completed_count), 0) < {} from awa.receipt_completion_batches"

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 from chancy import Chancy, Job, Queue, Worker
 
-from bench.peers.protocol import Load, Peer, Record, main
+from bench.peers.load import Load
+from bench.peers.protocol import Peer, Record, main
 
 
 class Running:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy
-from dbos import DBOS, DBOSClient
+from dbos import DBOS, DBOSClient, SendMessage
 
 from bench.peers.protocol import Peer, main
 
 CONNECTIONS = 16
+CONCURRENCY = 500
 CALLS_PER_TRANSACTION = 1000
 
 
@@ -23,6 +25,9 @@ class DbosPeer(Peer):
         "select exists (select from dbos.workflow_status where status in ('ENQUEUED', 'PENDING', 'DELAYED'))"
     )
     clones = (("dbos.workflow_status", "workflow_uuid", "gen_random_uuid()::text"),)
+    # It keeps a run that waits in memory; that it has got there shows in its first step.
+    asleep = "select count(distinct workflow_uuid) from dbos.operation_outputs"
+    completed = "select count(*) from dbos.workflow_status where status = 'SUCCESS'"
     bulk = CALLS_PER_TRANSACTION
 
     @property
@@ -43,7 +48,9 @@ class DbosPeer(Peer):
             }
         )
 
-        if self.load.kind == "sync":
+        if self.load.steps:
+            self._declare_run()
+        elif self.load.kind == "sync":
 
             @DBOS.workflow(name="job")
             def job(number: int, pad: str) -> None:  # noqa: ARG001 - the payload is there to be carried
@@ -58,10 +65,30 @@ class DbosPeer(Peer):
         poll = 0.01 if self.load.latency else 0.05
         DBOS.register_queue(
             "default",
-            worker_concurrency=self.load.slots or 500,
+            worker_concurrency=self.load.slots or self._concurrency(),
             polling_interval_sec=poll,
             on_conflict="always_update",
         )
+
+    def _declare_run(self) -> None:
+        load = self.load
+
+        @DBOS.workflow(name="job")
+        async def run(number: int, pad: str) -> None:  # noqa: ARG001
+            for nth in range(load.steps):
+                if load.wait and nth == load.steps - 1:
+                    await wait()
+                await DBOS.run_step_async({"name": "step"}, self.step, number, nth)
+
+        async def wait() -> None:
+            if load.wait == "signal":
+                await DBOS.recv_async("go", timeout_seconds=3600)
+            else:
+                await DBOS.sleep_async(max(0.0, load.wake_at - time.time()))
+
+    def _concurrency(self) -> int:
+        # A run that waits takes up a place.
+        return max(CONCURRENCY, self.load.jobs if self.load.wait else 0)
 
     async def setup(self) -> None:
         """Launch once: that migrates."""
@@ -73,7 +100,10 @@ class DbosPeer(Peer):
         self.padding = self.load.padding()
         self.client: Any = DBOSClient(system_database_url=self.url)
         self.engine = sqlalchemy.create_engine(self.url, pool_size=CONNECTIONS)
-        self.options = {"queue_name": "default", "workflow_name": "job", "app_version": "bench"}
+
+    def _options(self, number: int) -> dict[str, Any]:
+        options = {"queue_name": "default", "workflow_name": "job", "app_version": "bench"}
+        return options | {"workflow_id": f"run {number}"} if self.load.wait else options
 
     async def enqueue(self, numbers: Sequence[int]) -> None:
         """Enqueue by single calls in one transaction."""
@@ -82,11 +112,15 @@ class DbosPeer(Peer):
     def _enqueue(self, numbers: Sequence[int]) -> None:
         with self.engine.begin() as connection:
             for number in numbers:
-                self.client.enqueue_in_transaction(connection, self.options, number, self.padding)
+                self.client.enqueue_in_transaction(connection, self._options(number), number, self.padding)
 
     async def insert(self, number: int) -> None:
         """Enqueue one job."""
-        await self.client.enqueue_async(self.options, number, self.padding)
+        await self.client.enqueue_async(self._options(number), number, self.padding)
+
+    async def signal(self, numbers: Sequence[int]) -> None:
+        """Send messages, many in a transaction."""
+        await self.client.send_bulk_async([SendMessage(f"run {number}", None, "go") for number in numbers])
 
     async def work(self, stop: asyncio.Event) -> None:
         """Run one executor."""

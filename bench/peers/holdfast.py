@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import holdfast
-from bench.peers.protocol import Load, Peer, Record, main
+from bench.peers.load import Load
+from bench.peers.protocol import Peer, Record, main
 from holdfast.cli.wiring import WorkerProcess
 from holdfast.client.operator import Operator
 from holdfast.store import migrate
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.worker.config import WorkerConfig
 
+CALLS_PER_TRANSACTION = 1000
+SLEEPERS = "select id from holdfast.jobs where (args ->> 'number')::bigint = any ($1::bigint[]) order by id"
+SEND = "select holdfast.send_signal(run, 'go') from unnest($1::bigint[]) run"
+# How many runs are worked on at once: the more there are, the more steps share a write.
+RUN_SLOTS = 200
+
 
 class Holdfast(Peer):
     """History and fence kept, a handler call per job."""
 
     unfinished = "select exists (select from holdfast.live_jobs)"
+    asleep = "select count(*) from holdfast.live_jobs where state = 'waiting'"
+    completed = "select count(*) from holdfast.finished_jobs where outcome = 'completed'"
     clones = (
         ("holdfast.jobs", "id", "1000000000 + n"),
         ("holdfast.finished_jobs", "job_id", "1000000000 + n"),
@@ -40,6 +50,26 @@ class Holdfast(Peer):
             await self.handle(number)
 
         self.job = now.job if self.load.kind == "sync" else asynchronous.job
+        if self.load.steps:
+            self._declare_run()
+
+    def _declare_run(self) -> None:
+        load = self.load
+
+        @self.app.workflow(kind="run")
+        async def run(run: holdfast.Run, number: int, pad: str) -> None:  # noqa: ARG001
+            for nth in range(load.steps):
+                if load.wait and nth == load.steps - 1:
+                    await wait(run)
+                await run.step(self.step, number, nth)
+
+        async def wait(run: holdfast.Run) -> None:
+            if load.wait == "signal":
+                await run.wait_signal("go")
+            else:
+                await run.sleep_until(datetime.fromtimestamp(load.wake_at, UTC))
+
+        self.job = run.job
 
     async def setup(self) -> None:
         """Migrate, and set the limit that the load asks for."""
@@ -81,16 +111,28 @@ class Holdfast(Peer):
         """Enqueue one job."""
         await self.client.enqueue(self.job(number=number, pad=self.padding))
 
+    async def signal(self, numbers: Sequence[int]) -> None:
+        """Send signals by the SQL function that is there for everybody, many in a transaction."""
+        connection = await Database(DatabaseConfig(dsn=self.dsn)).connect()
+        rows = await connection.fetch(SLEEPERS, numbers)
+        for first in range(0, len(rows), CALLS_PER_TRANSACTION):
+            ids = [row[0] for row in rows[first : first + CALLS_PER_TRANSACTION]]
+            await connection.execute(SEND, ids)
+        await connection.close()
+
     async def work(self, stop: asyncio.Event) -> None:
         """Run one worker process inside this one."""
         others = tuple(f"empty {n}" for n in range(1, self.load.queues))
         config = WorkerConfig(
-            database=DatabaseConfig(dsn=self.dsn), queues=(*others, "default"), slots=self.load.slots or 50
+            database=DatabaseConfig(dsn=self.dsn), queues=(*others, "default"), slots=self._slots()
         )
         process = WorkerProcess(self.app, config)
         await process.start()
         await stop.wait()
         await process.stop(5.0)
+
+    def _slots(self) -> int:
+        return self.load.slots or (RUN_SLOTS if self.load.steps else 50)
 
 
 if __name__ == "__main__":

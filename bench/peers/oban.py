@@ -9,7 +9,8 @@ from typing import Any
 from oban import Oban, worker
 from oban.schema import install
 
-from bench.peers.protocol import Load, Peer, Record, main
+from bench.peers.load import Load
+from bench.peers.protocol import Peer, Record, main
 
 
 class ObanPeer(Peer):

@@ -11,7 +11,8 @@ from typing import Any
 from procrastinate import App, PsycopgConnector
 from psycopg_pool import AsyncConnectionPool
 
-from bench.peers.protocol import Load, Peer, Record, main
+from bench.peers.load import Load
+from bench.peers.protocol import Peer, Record, main
 
 
 class Procrastinate(Peer):

@@ -1,9 +1,9 @@
 """What every adapter of a Python peer shares: the verbs, the jobs, the record of what was executed.
 
 An adapter is a program, ``python -m bench.peers.NAME VERB LOAD``, that runs in the peer's own environment,
-so this file needs nothing but the standard library.  It says ``ready`` once it is connected, begins when it
-reads ``go``, and a worker ends when it reads ``stop``.  What it has to say are JSON objects, one per line
-of stdout.
+so this file and `load.py` need nothing but the standard library.  It says ``ready`` once it is connected,
+begins when it reads ``go``, and a worker ends when it reads ``stop``.  What it has to say are JSON objects,
+one per line of stdout.
 """
 
 from __future__ import annotations
@@ -16,69 +16,13 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from datetime import timedelta
 from typing import Any, ClassVar
 
+from bench.peers.load import Load
+
 PROGRESS_EVERY = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What a verb has to do; a field that a verb has no use for is ignored.
-
-    *jobs* from number *first* on, each with *payload* bytes of padding, for the handler *kind*: ``noop``,
-    ``ms`` (sleeps a millisecond) or ``sync`` (a plain function).  *delay* makes them due later, in seconds.
-    *queues* is how many queues the worker works on; jobs go to the first.  *priorities* are spread evenly.
-    *clients* insert at once, each resting between *gap_from* and *gap_to* seconds.  *chunk* and *rate*
-    (jobs per second) turn the bulk enqueue into a stream.  *slots* 0 is the setting with which the peer is
-    fastest.  *limit* is of the queue, *keys* are spread over the jobs with a limit of one each.
-    """
-
-    jobs: int = 0
-    first: int = 0
-    payload: int = 50
-    kind: str = "noop"
-    delay: float = 0.0
-    queues: int = 1
-    priorities: int = 1
-    clients: int = 1
-    gap_from: float = 0.0
-    gap_to: float = 0.0
-    chunk: int = 0
-    rate: float = 0.0
-    slots: int = 0
-    limit: int = 0
-    keys: int = 0
-    latency: bool = False
-
-    @classmethod
-    def parse(cls, text: str) -> Load:
-        """Return the load that one JSON object describes."""
-        known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in json.loads(text).items() if name in known})
-
-    @property
-    def due_in(self) -> timedelta | None:
-        """The delay as a timedelta, None for a job that is due at once."""
-        return timedelta(seconds=self.delay) if self.delay else None
-
-    def numbers(self) -> range:
-        """Return the numbers of the jobs."""
-        return range(self.first, self.first + self.jobs)
-
-    def padding(self) -> str:
-        """Return what fills a payload up."""
-        return "x" * self.payload
-
-    def batches(self, most: int) -> Iterator[range]:
-        """Cut the jobs into batches: of *chunk* where a stream was asked for, else of *most*."""
-        step = self.chunk or most or self.jobs or 1
-        end = self.first + self.jobs
-        for start in range(self.first, end, step):
-            yield range(start, min(start + step, end))
 
 
 class Record:
@@ -109,10 +53,13 @@ class Peer:
 
     *unfinished* is SQL that answers true as long as a job has not ended.  *bulk* is the largest batch that
     the peer's bulk enqueue is given, 0: everything at once.  *clones* are the rows that a job leaves behind,
-    for the runner to multiply: table, key column, and the SQL of the key of the nth clone.
+    for the runner to multiply: table, key column, and the SQL of the key of the nth clone.  *asleep* and
+    *completed* are SQL that counts the runs which wait, and those which ended well.
     """
 
     unfinished: str = "select false"
+    asleep: str = "select 0"
+    completed: str = "select 0"
     clones: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     bulk: ClassVar[int] = 0
 
@@ -137,6 +84,10 @@ class Peer:
         """Enqueue one job, committed on return."""
         raise NotImplementedError
 
+    async def signal(self, numbers: Sequence[int]) -> None:
+        """Send runs their signal, by the fastest way that the peer offers for many."""
+        raise NotImplementedError
+
     async def work(self, stop: asyncio.Event) -> None:
         """Run jobs until *stop*."""
         raise NotImplementedError
@@ -147,6 +98,10 @@ class Peer:
         if self.load.kind == "ms":
             await asyncio.sleep(0.001)
             self.record.end(number)
+
+    async def step(self, number: int, nth: int) -> None:
+        """Do what a step of a run does: nothing, but it is noted."""
+        self.record.begin(number * self.load.steps + nth)
 
     def handle_now(self, number: int) -> None:
         """Do the same as a plain function."""
@@ -209,6 +164,13 @@ async def _insert(peer: Peer, stop: asyncio.Event) -> None:
     say("inserted", jobs=len(committed), seconds=seconds, committed=committed if load.latency else [])
 
 
+async def _signal(peer: Peer, stop: asyncio.Event) -> None:
+    for batch in peer.load.batches(peer.bulk):
+        if not stop.is_set():
+            await peer.signal(batch)
+    say("signalled")
+
+
 async def _work(peer: Peer, stop: asyncio.Event) -> None:
     record = peer.record
     reporting = asyncio.create_task(_report_progress(record))
@@ -236,7 +198,7 @@ async def _report_progress(record: Record) -> None:
         await asyncio.sleep(PROGRESS_EVERY)
 
 
-VERBS = {"enqueue": _enqueue, "insert": _insert, "work": _work}
+VERBS = {"enqueue": _enqueue, "insert": _insert, "signal": _signal, "work": _work}
 
 
 async def _run(kind: type[Peer], verb: str, load: Load) -> None:
@@ -247,7 +209,13 @@ async def _run(kind: type[Peer], verb: str, load: Load) -> None:
         return
     go, stop = told(asyncio.get_running_loop())
     await peer.open()
-    say("ready", unfinished=peer.unfinished, clones=peer.clones)
+    say(
+        "ready",
+        unfinished=peer.unfinished,
+        clones=peer.clones,
+        asleep=peer.asleep,
+        completed=peer.completed,
+    )
     await go.wait()
     await VERBS[verb](peer, stop)
     await peer.close()

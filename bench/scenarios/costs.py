@@ -12,7 +12,7 @@ from bench.catalogue import EVERYBODY, Contestant
 from bench.cell import Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.drain import drain, enqueue
-from bench.peers.protocol import Load
+from bench.peers.load import Load
 from bench.program import Program, executed_by, perform
 from bench.scenarios.drains import cost_case
 

@@ -14,7 +14,7 @@ from bench.catalogue import EVERYBODY, Ability, Contestant, able
 from bench.cell import Case, Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.drain import drain, enqueue
-from bench.peers.protocol import Load
+from bench.peers.load import Load
 from bench.program import perform
 
 FRESH = "fresh"

@@ -10,7 +10,7 @@ from bench.cell import Case, Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.drain import Drained, drain, enqueue
 from bench.floor import bare
-from bench.peers.protocol import Load
+from bench.peers.load import Load
 from bench.program import perform
 
 # A handler that sleeps or needs a thread is slower than an empty one: fewer of them take as long.

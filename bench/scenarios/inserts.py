@@ -11,7 +11,7 @@ from bench.cell import Case, Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.exactly_once import check_exactly_once
 from bench.floor import bare
-from bench.peers.protocol import Load
+from bench.peers.load import Load
 from bench.program import Program, executed_by, perform
 
 WORKERS = 2

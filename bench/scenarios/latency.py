@@ -14,7 +14,7 @@ from bench.cell import Case, Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.exactly_once import check_at_most_once
 from bench.figures import percentile
-from bench.peers.protocol import Load
+from bench.peers.load import Load
 from bench.program import Message, Program, executed_by, perform
 
 WARM_UP = 10

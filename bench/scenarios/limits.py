@@ -13,7 +13,7 @@ from bench.cluster import Cluster
 from bench.drain import Drained, drain, enqueue
 from bench.exactly_once import NotExactlyOnce
 from bench.figures import overlap
-from bench.peers.protocol import Load
+from bench.peers.load import Load
 from bench.program import perform
 
 LIMIT, KEYS, WIDE = 10, 1000, 100

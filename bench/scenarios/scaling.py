@@ -8,7 +8,7 @@ from bench.catalogue import HOLDFAST, Contestant
 from bench.cell import Case, Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.drain import drain, enqueue
-from bench.peers.protocol import Load
+from bench.peers.load import Load
 from bench.program import perform
 
 SLOTS = (1, 2, 4, 8, 16, 32, 64)

@@ -7,11 +7,12 @@ import pytest
 from bench.catalogue import HOLDFAST
 from bench.cluster import Cluster
 from bench.drain import drain, enqueue
-from bench.exactly_once import NotExactlyOnce
+from bench.exactly_once import NotExactlyOnce, check_completed
 from bench.floor import bare
-from bench.peers.protocol import Load
+from bench.peers.load import Load
 from bench.program import AdapterFailed, Program, perform
 from bench.scenarios.limits import LimitExceeded, check_limit
+from bench.scenarios.runs import Sleepers
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,36 @@ async def test_two_processes_drain_a_queue_exactly_once(fresh: Cluster) -> None:
     assert 0 < drained.rate <= drained.pace * 300 / 299
     assert drained.worker_us > 0
     assert drained.wal_bytes > 100
+
+
+async def test_runs_are_done_when_each_of_their_steps_is(fresh: Cluster) -> None:
+    """What is noted is a number for each step of each run, and the database calls all of them completed."""
+    load = Load(jobs=20, first=3, steps=4)
+    await perform(HOLDFAST, fresh.dsn, "setup", load)
+    await enqueue(fresh, HOLDFAST, load)
+    drained = await drain(fresh, HOLDFAST, load)
+    assert sorted(drained.reports[0]["numbers"]) == list(range(12, 92))
+
+
+async def test_sleepers_are_all_asleep_before_they_are_woken(fresh: Cluster) -> None:
+    """The first step of every run is done, nobody holds one, and signals bring all of them to their end."""
+    load = Load(jobs=20, steps=2, wait="signal")
+    await perform(HOLDFAST, fresh.dsn, "setup", load)
+    await enqueue(fresh, HOLDFAST, load)
+    connection = await fresh.connect()
+    async with Sleepers.beginning(fresh, HOLDFAST, load) as sleepers:
+        await sleepers.fall_asleep()
+        states = await connection.fetch("select state, count(*) from holdfast.live_jobs group by state")
+        await perform(HOLDFAST, fresh.dsn, "signal", load)
+        await sleepers.end()
+    await connection.close()
+    assert [tuple(row) for row in states] == [("waiting", 20)]
+
+
+def test_a_run_that_did_not_complete_leaves_no_figure() -> None:
+    """A rate that leaves failures out would be a wrong one."""
+    with pytest.raises(NotExactlyOnce, match="19 of 20 runs completed"):
+        check_completed(19, 20)
 
 
 async def test_a_drain_that_ran_what_nobody_asked_for_has_no_figure(fresh: Cluster) -> None:
