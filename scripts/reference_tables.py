@@ -127,7 +127,7 @@ def http_tables() -> str:
 def _routes() -> str:
     rows = []
     for route in sorted(_service().routes, key=lambda route: str(route.path_format)):
-        for handler in getattr(route, "route_handlers", ()):
+        for handler in sorted(getattr(route, "route_handlers", ()), key=lambda one: min(one.http_methods)):
             methods = handler.http_methods - {"OPTIONS", "HEAD"}
             right = handler.opt.get("right")
             if methods and route.path_format != "/schema/{path}":

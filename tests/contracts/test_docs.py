@@ -118,7 +118,7 @@ def test_variables_are_settings(page: Path) -> None:
 
 
 def test_the_tree_of_errors_is_drawn_whole() -> None:
-    """The docstring of errors.py has every error, once."""
+    """The docstring of holdfast.errors has every error, once."""
     drawn = re.findall(
         r"\b([A-Z]\w+)\b", " ".join(re.findall(r"── (.*?)(?:  |\n)", holdfast.errors.__doc__ or ""))
     )
