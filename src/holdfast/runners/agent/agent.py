@@ -67,7 +67,8 @@ class Agent:
 
     async def _done(self, roster: Roster) -> None:
         if self.config.once:
-            await roster.wait_busy()
+            if not roster.begun:
+                await roster.wait_busy()
             await roster.wait_empty()
             return
         while True:
