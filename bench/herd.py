@@ -1,7 +1,7 @@
 """Two thousand runners before one server process: claims a second, how long they wait, what idling costs.
 
-``python -m bench.herd --runners 2000 --rate 1000 --seconds 20`` starts a PostgreSQL and ``holdfast serve`` of its
-own and plays the runners in this process, over loopback HTTP, each on a connection of its own.
+``python -m bench.herd --runners 2000 --rate 1000 --seconds 20`` starts a PostgreSQL and ``holdfast serve`` of
+its own and plays the runners in this process, over loopback HTTP, each on a connection of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -55,7 +54,8 @@ class Line:
             text = json.dumps(body).encode()
             writer.write(
                 f"POST {path} HTTP/1.1\r\nHost: herd\r\nAuthorization: Bearer {self.token}\r\n"
-                f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
+                f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n".encode()
+                + text
             )
             head = await reader.readuntil(b"\r\n\r\n")
             lines = head.decode().split("\r\n")
@@ -92,7 +92,12 @@ async def register(place: tuple[str, int], count: int, registrar: str, rate: flo
         line = Line(*place)
         status, told = await door.post(
             "/runner/v1/register",
-            {"name": f"herd-{number}", "protocols": [1], "slots": 2, "labels": [f"rack-{number % 10}", "linux"]},
+            {
+                "name": f"herd-{number}",
+                "protocols": [1],
+                "slots": 2,
+                "labels": [f"rack-{number % 10}", "linux"],
+            },
         )
         if status != 201:
             raise SystemExit(f"register: {status} {told}")
@@ -104,7 +109,7 @@ async def register(place: tuple[str, int], count: int, registrar: str, rate: flo
 
 
 async def claim_and_finish(line: Line, due: float, tally: Tally) -> None:
-    """One claim that was due at that moment, and the end of what it brought: a runner does one thing at a time."""
+    """One claim that was due at that moment, and the end of what it brought; a runner does one at a time."""
     async with line.turn:
         await _claim_and_finish(line, due, tally)
 
@@ -149,7 +154,8 @@ async def idle(lines: list[Line], seconds: float, served: psutil.Process, dsn: s
     after, passed = await snapshot(served, dsn), time.perf_counter() - begun
     cpu = (after[0] - before[0]) / passed
     print(
-        f"idle, {len(lines)} runners: {cpu:.1%} of a core in the server, {cpu / len(lines) * 1e6:.1f} us/s for each; "
+        f"idle, {len(lines)} runners: {cpu:.1%} of a core in the server, "
+        f"{cpu / len(lines) * 1e6:.1f} us/s for each; "
         f"{(after[1] - before[1]) / passed:.1f} transactions/s; {served.memory_info().rss >> 20} MB"
     )
     for sync in syncs:
@@ -180,7 +186,7 @@ async def serving(dsn: str, folder: Path) -> AsyncIterator[tuple[tuple[str, int]
     environment = os.environ | {"HOLDFAST_DATABASE_URL": dsn, "HOLDFAST_LOG_FORMAT": "json"}
     with (folder / "serve.log").open("wb") as log:
         command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--port", str(port)]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
     try:
         async with asyncio.timeout(30):
             while True:
@@ -193,7 +199,7 @@ async def serving(dsn: str, folder: Path) -> AsyncIterator[tuple[tuple[str, int]
         yield ("127.0.0.1", port), psutil.Process(process.pid)
     finally:
         process.terminate()
-        process.wait(30)
+        await process.wait()
 
 
 async def main(arguments: argparse.Namespace) -> None:
@@ -230,7 +236,10 @@ def report(tally: Tally, cpu: float, served: psutil.Process) -> None:
     p50, p99 = waits[len(waits) // 2] * 1000, waits[int(len(waits) * 0.99)] * 1000
     print(f"claim to offer: p50 {p50:.0f} ms, p99 {p99:.0f} ms, longest {waits[-1] * 1000:.0f} ms")
     print(f"{tally.finished} finished, {tally.empty} empty answers, refused {tally.refused}")
-    print(f"server: {cpu / max(1, tally.finished) * 1e6:.0f} us of processor a job, {served.memory_info().rss >> 20} MB")
+    print(
+        f"server: {cpu / max(1, tally.finished) * 1e6:.0f} us of processor a job, "
+        f"{served.memory_info().rss >> 20} MB"
+    )
 
 
 if __name__ == "__main__":
