@@ -57,14 +57,15 @@ async def serve(db: ThrowawayDatabase, probe: Probe) -> AsyncIterator[Serve]:
     async with AsyncExitStack() as stack:
 
         async def start(app: holdfast.App | None = None, **options: Any) -> Service:
-            events = Events(probe)
+            metrics = Metrics(() if app is None else app.handlers)
+            events = Events(probe, metrics)
             notifications = Notifications(db.database, events)
             server = WebServer(
                 WebConfig(port=0, **options),
                 db.database,
                 events,
                 intake=Intake(app, {}),
-                metrics=Metrics(() if app is None else app.handlers),
+                metrics=metrics,
                 lives=lambda: True,
                 ready=lambda: True,
             )

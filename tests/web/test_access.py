@@ -165,3 +165,19 @@ async def test_the_service_does_not_listen_to_others_without_tokens(serve: Serve
     """Beyond loopback it starts only once there is a token."""
     with pytest.raises(SettingInvalid, match="there is no token yet"):
         await serve(host="0.0.0.0")  # noqa: S104 - this is what has to be refused
+
+
+@pytest.mark.parametrize(
+    ("proxies", "noted"), [((), "127.0.0.1"), (("127.0.0.1",), "203.0.113.9")], ids=["nobody", "the proxy"]
+)
+async def test_an_address_is_believed_of_known_proxies_alone(
+    serve: Serve, proxies: tuple[str, ...], noted: str
+) -> None:
+    """Else anybody could say who they are, in the audit log and to who counts failures."""
+    service = await serve(proxies=proxies)
+    caller = await service.caller(Role.OPERATOR)
+    forwarded = {"X-Forwarded-For": "203.0.113.9"}
+    order = {"name": "mail", "create": True}
+    assert (await caller.post("/api/v1/queues/pause", json=order, headers=forwarded)).status_code == 200
+    acts = (await caller.get("/api/v1/audit", params={"subject": "queue mail"})).json()["acts"]
+    assert [act["address"] for act in acts] == [noted]

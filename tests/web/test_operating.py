@@ -158,3 +158,7 @@ async def test_a_scrape_gets_the_numbers(service: Service) -> None:
     scraped = await viewer.get("/metrics")
     assert scraped.headers["content-type"].startswith("text/plain")
     assert "holdfast_jobs_processed_total" in scraped.text
+    for job_id in (7, 8):
+        of(await viewer.get(f"{API}/jobs/{job_id}"), 404)
+    counted = 'holdfast_http_requests_total{method="GET",route="/api/v1/jobs/{job_id}",status="404"} 2.0'
+    assert counted in (await viewer.get("/metrics")).text

@@ -95,9 +95,10 @@ LINES: Mapping[str, Line] = {
     "queues.counted": Line(_DEBUG, "all jobs are counted, in {seconds:.3f} s"),
     "schedule.fired": Line(_INFO, "schedule {schedule} made jobs {job_ids} ({skipped} ticks skipped)"),
     "schedule.invalid": Line(_ERROR, "schedule {schedule} does not fire: {error}"),
+    "deliveries.made": Line(_DEBUG, "{count} jobs carry deliveries out"),
+    "notes.dropped": Line(_WARNING, "{count} notes of an engine are lost: {error}"),
     "schedule.stored": Line(_INFO, "schedule {schedule} is stored"),
     # A runner
-    "runner.registered": Line(_INFO, "runner {runner} is registered (worker {worker_id}, term {term})"),
     "runner.drained": Line(_INFO, "an operator drains this runner: it gets nothing new"),
     "runner.undrained": Line(_INFO, "this runner is not drained any more"),
     "runner.refused": Line(_ERROR, "this runner is not wanted: {error}"),
@@ -129,6 +130,7 @@ LINES: Mapping[str, Line] = {
     "database.awaited": Line(_WARNING, "waiting for the database, next try in {retry_in:.1f} s: {error}"),
     "metrics.served": Line(_INFO, "metrics are on {address}"),
     "web.served": Line(_INFO, "the service is on {address}"),
+    "request.ended": Line(_DEBUG, "{method} {route}: {status} after {seconds:.3f} s"),
     "request.failed": Line(_ERROR, "a request for {path} failed: {error}"),
     "process.started": Line(_INFO, "process {number} started as pid {pid}"),
     "process.died": Line(

@@ -58,6 +58,7 @@ class Metrics:
         self._kinds = frozenset(kinds) | {OTHER}
         self._make_job_metrics()
         self._make_process_metrics()
+        self._make_request_metrics()
         self.registry.register(_AtScrape(self))
         self._listened = False
         self._reactions: dict[str, Callable[[Fields], None]] = {
@@ -73,6 +74,7 @@ class Metrics:
             "report.delayed": lambda _: self.database_errors.labels("report").inc(),
             "service.failed": self._service_failed,
             "listen.connected": self._listen_connected,
+            "request.ended": self._request_ended,
             "leader.changed": lambda fields: self.term.set(fields["term"] if fields["leads"] else 0),
         }
 
@@ -128,6 +130,22 @@ class Metrics:
             "holdfast_leader_term", "The term in which this process leads, else 0.", registry=self.registry
         )
 
+    def _make_request_metrics(self) -> None:
+        labels = ("method", "route", "status")
+        self.requests = Counter(
+            "holdfast_http_requests",
+            "Requests that the service has answered.",
+            labels,
+            registry=self.registry,
+        )
+        self.request_duration = Histogram(
+            "holdfast_http_request_duration_seconds",
+            "How long the service took to answer; long polls and streams as long as they lasted.",
+            ("route",),
+            registry=self.registry,
+            buckets=DURATIONS,
+        )
+
     def _counter(self, name: str, about: str) -> Counter:
         return Counter(f"holdfast_{name}", about, registry=self.registry)
 
@@ -166,6 +184,10 @@ class Metrics:
         self.failures.labels(fields["service"]).inc()
         if isinstance(fields["error"], (DatabaseUnavailable, DatabaseRefused)):
             self.database_errors.labels(fields["service"]).inc()
+
+    def _request_ended(self, fields: Fields) -> None:
+        self.requests.labels(fields["method"], fields["route"], fields["status"]).inc()
+        self.request_duration.labels(fields["route"]).observe(fields["seconds"])
 
     def _listen_connected(self, _: Fields) -> None:
         if self._listened:

@@ -32,6 +32,7 @@ from holdfast.web.api import (
 from holdfast.web.backing import Backing
 from holdfast.web.gate import Gate
 from holdfast.web.given import providers
+from holdfast.web.metering import Metering
 from holdfast.web.problems import answer_error, answer_fault, answer_http_error
 from holdfast.web.requests import JsonRequest
 
@@ -58,6 +59,7 @@ def application(backing: Backing, gate: Gate) -> Litestar:
     made = Litestar(
         route_handlers=[health.router, *RUNNER_ROUTERS, Router(API, route_handlers=[*ROUTERS])],
         guards=[gate],
+        middleware=[Metering(backing.events)],
         dependencies=providers(backing),
         exception_handlers={
             HoldfastError: answer_error,
