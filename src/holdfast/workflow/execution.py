@@ -16,10 +16,11 @@ from holdfast.rules.seeds import first_seed, next_seed
 from holdfast.rules.telling import one_line, told
 from holdfast.store import runs, steps
 from holdfast.workflow.calls import StepCall
+from holdfast.workflow.ends import Continued, Ended, Raised, Returned
 from holdfast.workflow.history import History
 from holdfast.workflow.ledger import Ledger
 from holdfast.workflow.moments import Moments
-from holdfast.workflow.replay import Continued, Customs, Ended, Raised, Replay, Returned
+from holdfast.workflow.replay import Customs, Replay
 from holdfast.workflow.run import Run
 from holdfast.workflow.steps import perform
 
@@ -63,7 +64,7 @@ class Execution:
         """Make up for what the run did; what was under way when it was stopped, only the record knows."""
         self._ledger.heed_cancel()
         if not self._history.cancelled:
-            await replay.flush()
+            await replay.notebook.write()
             await self._load()
         return await self._make_up(Stop("cancel requested"), cancelled=True)
 
@@ -81,8 +82,8 @@ class Execution:
             case Continued(args):
                 return await self._continue(replay, args)
             case Suspend():
-                if replay.outbox:
-                    await replay.flush()
+                if replay.notebook.posts:
+                    await replay.notebook.write()
                     return replace(ended, notes=tuple(n for n in ended.notes if n.wake_in is not None))
                 return ended
         raise AssertionError(ended)
@@ -90,14 +91,14 @@ class Execution:
     async def _returned(self, replay: Replay, value: Any) -> Any:
         match value:
             case Snooze() | Retry():
-                await replay.flush()
+                await replay.notebook.write()
                 return value
             case Cancel(reason):
                 return await self._fail(replay, Stop(storable(reason)))
-        if (replay.outbox or replay.makeups) and (refusal := self._refusal(value)) is not None:
+        if (replay.notebook.posts or replay.makeups) and (refusal := self._refusal(value)) is not None:
             return await self._fail(replay, refusal)
-        if replay.outbox:
-            await replay.finish(value)
+        if replay.notebook.posts:
+            await replay.notebook.finish(value)
             return None
         return value
 
@@ -112,12 +113,12 @@ class Execution:
     async def _fail(self, replay: Replay, then: Fail | Stop) -> Fail | Stop | Suspend:
         # What was enqueued on the way goes with this end as with any other, and a later attempt that makes up
         # for things has to come by the same places.
-        await replay.flush()
+        await replay.notebook.write()
         return await self._make_up(then, cancelled=False)
 
     async def _continue(self, replay: Replay, args: str) -> None:
-        if replay.outbox:
-            await replay.flush()
+        if replay.notebook.posts:
+            await replay.notebook.write()
         await self._ledger.settle()
         seed = next_seed(self._history.seed)
         if not await self._ledger.ask(runs.continue_run(self._ledger.fence, args, seed)):

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator, Sequence, Set
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from holdfast.errors import HoldfastError, InputInvalid, LeaseLost, NonDeterministicRun, StepsAtOnce
-from holdfast.model.job import NewJob
 from holdfast.model.outcome import Suspend
 from holdfast.model.step import StepKind, StepNote, StepState
-from holdfast.store import jobs, steps
 from holdfast.store.statement import Statement
 from holdfast.workflow.branch import Branch, Spot, Unwinding, Wait, current_branch
 from holdfast.workflow.calls import StepCall
+from holdfast.workflow.ends import Ended, Frozen, Raised, Returned
 from holdfast.workflow.failures import Failures
 from holdfast.workflow.history import History
 from holdfast.workflow.ledger import Ledger
+from holdfast.workflow.notebook import Notebook
 from holdfast.workflow.redaction import Redactions
+from holdfast.workflow.rest import asleep, idle_waits
 
 T = TypeVar("T")
 
-# A wait that is over within so many seconds stays in memory: to suspend a run costs more.
-SHORT = 1.0
 # How long the code of a run may take to unwind, in seconds.
 LONGEST_UNWINDING = 5.0
-LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +35,6 @@ class Customs:
 
     failures: Failures
     redactions: Redactions
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """The code came to its end."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """The code ended with an error."""
-
-    error: BaseException
-
-
-@dataclass(frozen=True, slots=True)
-class Frozen:
-    """Everything recorded was replayed, and the code asks for more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Continued:
-    """The code asked to begin anew with other arguments (JSON text)."""
-
-    args: str
-
-
-Ended = Returned | Raised | Frozen | Continued | Suspend
 
 
 class Replay:
@@ -82,10 +51,8 @@ class Replay:
         self.failures, self.redactions = customs.failures, customs.redactions
         self.branches: list[Branch] = []
         self.makeups: list[StepCall] = []
-        self.outbox: list[tuple[str, NewJob]] = []
-        self.paused = history.paused
+        self.notebook = Notebook(ledger, paused=history.paused)
         self.closing = self._over = False
-        self._pending: list[StepNote] = []
         self._verdict: Ended | None = None
         self._fate: HoldfastError | None = None
 
@@ -171,7 +138,7 @@ class Replay:
             self.closing = True
             raise asyncio.CancelledError
         await self.deliver_cancel(spot)
-        if self.paused:
+        if self.notebook.paused:
             await self.wait(spot, Wait("a resume", parks=True))
 
     async def deliver_cancel(self, spot: Spot) -> None:
@@ -243,33 +210,13 @@ class Replay:
 
     def rest(self) -> None:
         """Put the run to sleep if every branch waits, and for longer than is worth staying."""
-        if self.closing:
+        waits = [] if self.closing else idle_waits(self.branches)
+        if not waits:
             return
-        waits = [branch.wait for branch in self.branches]
-        idle = [wait for wait in waits if wait is not None and not wait.joins]
-        if None in waits or not idle:
-            return
-        if self.frozen:
-            self._verdict = Frozen()
-        else:
-            dues = [wait.due for wait in idle if wait.due is not None]
-            wake_in = max(0.0, min(dues) - time.monotonic()) if dues else None
-            if any(wait.parks for wait in idle):
-                wake_in = 0.0
-            elif wake_in is not None and wake_in <= SHORT:
-                return
-            self._verdict = self._asleep(idle, wake_in)
-        self._unwind()
-
-    def _asleep(self, waits: list[Wait], wake_in: float | None) -> Suspend:
-        notes = [_timed(wait) for wait in waits if wait.note is not None]
-        return Suspend(
-            reason="; ".join(wait.reason for wait in waits)[:LONGEST_REASON],
-            signals=tuple(sorted({wait.signal for wait in waits if wait.signal is not None})),
-            families=tuple(sorted({wait.family for wait in waits if wait.family is not None})),
-            wake_in=wake_in,
-            notes=(*self._pending, *notes),
-        )
+        verdict = Frozen() if self.frozen else asleep(waits, self.notebook.notes)
+        if verdict is not None:
+            self._verdict = verdict
+            self._unwind()
 
     def is_alone(self) -> bool:
         """True where no other branch is doing anything, so that a wait soon suspends the run."""
@@ -281,7 +228,7 @@ class Replay:
         """Write a place together with whatever is written next."""
         if not self.frozen:
             self.history.note(note)
-            self._pending.append(note)
+            self.notebook.notes.append(note)
 
     def patched(self, name: str) -> bool:
         """Return whether the current branch takes the new way; what was recorded before took the old one."""
@@ -306,46 +253,13 @@ class Replay:
         own = current_branch.get().name
         others = {branch.name for branch in self.branches if branch.name != own}
         try:
-            await self._write(notes, others)
+            await self.notebook.write(notes, others=others)
         except HoldfastError as error:
             self.give_up(error)
 
-    async def flush(self) -> None:
-        """Write all that was to be remembered and enqueued; raises what refuses that."""
-        await self._write((), frozenset())
-
-    async def _write(self, notes: Sequence[StepNote], others: Set[str]) -> None:
-        written, new = self._taken(others)
-        written += notes
-        if new:
-            answers = await self.ledger.commit(*self._posted(written, new))
-            self.paused = answers[0][self.ledger.fence.job_id]
-        elif written:
-            self.paused = await self.ledger.save(written)
-
-    def _taken(self, others: Set[str]) -> tuple[list[StepNote], list[NewJob]]:
-        """Take what is to be remembered and enqueued, but for what belongs to other branches."""
-        notes, posts = self._pending, self.outbox
-        self._pending = [note for note in notes if note.branch in others]
-        self.outbox = [post for post in posts if post[0] in others]
-        mine = [note for note in notes if note.branch not in others]
-        return mine, [job for branch, job in posts if branch not in others]
-
-    async def finish(self, value: Any) -> None:
-        """Complete the run and enqueue what it left to enqueue, in one transaction."""
-        completion = self.ledger.completion(value)
-        await self.ledger.settle()
-        await self.ledger.commit(*self._posted(*self._taken(frozenset())), completion)
-        self.ledger.settled()
-
-    def _posted(
-        self, notes: Sequence[StepNote], new: Sequence[NewJob]
-    ) -> tuple[Statement[Any], Statement[Any]]:
-        return steps.save_steps([(self.ledger.fence, note) for note in notes]), jobs.enqueue_jobs(new)
-
     async def ask(self, statement: Statement[T | None]) -> T:
         """Run a fenced statement that answers nothing where the lease is lost."""
-        if self._pending or self.outbox:
+        if not self.notebook.is_blank:
             await self.save()
         try:
             answer = await self.ledger.ask(statement)
@@ -378,10 +292,3 @@ class Replay:
                 branch.task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=LONGEST_UNWINDING)
-
-
-def _timed(wait: Wait) -> StepNote:
-    """Return what is to be recorded of a wait; its time counts from now."""
-    assert wait.note is not None  # noqa: S101 - asked only of waits with a note
-    left = None if wait.due is None else max(0.0, wait.due - time.monotonic())
-    return replace(wait.note, wake_in=left)

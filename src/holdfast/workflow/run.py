@@ -23,9 +23,10 @@ from holdfast.workflow import steps, waits
 from holdfast.workflow.blobs import fetch
 from holdfast.workflow.branches import Branches
 from holdfast.workflow.calls import StepOptions, made_call
+from holdfast.workflow.ends import Continued
 from holdfast.workflow.moments import Moments
 from holdfast.workflow.options import ChildOptions, StepKeywords
-from holdfast.workflow.replay import Continued, Replay
+from holdfast.workflow.replay import Replay
 
 R = TypeVar("R")
 MOST_CHILDREN = 100_000
@@ -122,7 +123,7 @@ class Run:
         if not spot.is_final:
             self._replay.remember(spot.note(StepState.COMPLETED))
             if not self._replay.frozen:
-                self._replay.outbox.append((spot.branch.name, resolved(request, Options(**options))))
+                self._replay.notebook.posts.append((spot.branch.name, resolved(request, Options(**options))))
 
     async def signal(self, run_id: int, name: str, payload: Any = None) -> None:
         """Send a signal to another run, once, as a step; raises `RunEnded`, `InputInvalid`."""

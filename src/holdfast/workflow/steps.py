@@ -169,7 +169,7 @@ class _Trial:
         saved = await ledger.run_on(connection, steps.save_steps([(ledger.fence, note)]))
         if not saved:
             raise LeaseLost(ledger.fence.job_id, ledger.fence.attempt)
-        self._replay.paused = saved[ledger.fence.job_id]
+        self._replay.notebook.paused = saved[ledger.fence.job_id]
         return note
 
     async def _text(self, value: Any) -> str | None:

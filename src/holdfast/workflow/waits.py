@@ -16,7 +16,8 @@ from holdfast.store import children, signals
 from holdfast.store.children import Place
 from holdfast.workflow.branch import Spot, Wait
 from holdfast.workflow.history import Entry
-from holdfast.workflow.replay import SHORT, Replay
+from holdfast.workflow.replay import Replay
+from holdfast.workflow.rest import SHORT
 
 # How often a branch looks for what it waits for while another one keeps the run in memory, in seconds.
 LOOK_EVERY = 0.5

@@ -1,0 +1,58 @@
+"""What a run has to write: places to be remembered, and the jobs that are enqueued with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import Any
+
+from holdfast.model.job import NewJob
+from holdfast.model.step import StepNote
+from holdfast.store import jobs, steps
+from holdfast.store.statement import Statement
+from holdfast.workflow.ledger import Ledger
+
+
+class Notebook:
+    """Collects places and jobs by branch, and writes them together with what is written next.
+
+    *paused* is what the last write told: whether somebody wants the run paused.
+    """
+
+    def __init__(self, ledger: Ledger, *, paused: bool) -> None:
+        self.ledger, self.paused = ledger, paused
+        self.notes: list[StepNote] = []
+        self.posts: list[tuple[str, NewJob]] = []
+
+    @property
+    def is_blank(self) -> bool:
+        """True where nothing is left to write."""
+        return not (self.notes or self.posts)
+
+    async def write(self, notes: Sequence[StepNote] = (), *, others: Set[str] = frozenset()) -> None:
+        """Write *notes* with all that was collected, but for what the branches *others* are to write."""
+        written, new = self._taken(others)
+        written += notes
+        if new:
+            answers = await self.ledger.commit(*self._posted(written, new))
+            self.paused = answers[0][self.ledger.fence.job_id]
+        elif written:
+            self.paused = await self.ledger.save(written)
+
+    async def finish(self, value: Any) -> None:
+        """Complete the run and enqueue what it left to enqueue, in one transaction."""
+        completion = self.ledger.completion(value)
+        await self.ledger.settle()
+        await self.ledger.commit(*self._posted(*self._taken(frozenset())), completion)
+        self.ledger.settled()
+
+    def _taken(self, others: Set[str]) -> tuple[list[StepNote], list[NewJob]]:
+        notes, posts = self.notes, self.posts
+        self.notes = [note for note in notes if note.branch in others]
+        self.posts = [post for post in posts if post[0] in others]
+        mine = [note for note in notes if note.branch not in others]
+        return mine, [job for branch, job in posts if branch not in others]
+
+    def _posted(
+        self, notes: Sequence[StepNote], new: Sequence[NewJob]
+    ) -> tuple[Statement[Any], Statement[Any]]:
+        return steps.save_steps([(self.ledger.fence, note) for note in notes]), jobs.enqueue_jobs(new)
