@@ -9,6 +9,7 @@ from dataclasses import replace
 from holdfast.model.job import ClaimedJob
 from holdfast.rules.marks import Marks
 from holdfast.rules.outcome import released
+from holdfast.rules.rounds import Rounds
 from holdfast.rules.vigil import Vigil
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
@@ -76,7 +77,7 @@ class Claimer(Service):
         self._more, self._called = True, False
         self._pace, self._low = 0.0, 0
         self._paced_at, self._paced_done = time.monotonic(), 0
-        self._marks = Marks()
+        self._marks, self._rounds = Marks(), Rounds()
         self._looks_behind, self._looked_at, self._look_pause = True, 0.0, LOOK_BEHIND
         slots.freed, reporter.settled = self._freed, self._reported
 
@@ -158,19 +159,22 @@ class Claimer(Service):
         return claimed
 
     async def _claim_plain(self, demand: Demand) -> list[ClaimedJob]:
-        after = await self._places(demand.queues)
-        claimed = await self._database.run(attempts.claim_jobs(replace(demand, after=after)))
+        behind = await self._look(demand.queues) or self._looks_behind
+        queues = self._rounds.asked(demand.queues, time.monotonic(), every_one=behind)
+        after = self._marks.settled(queues) if behind else self._marks.tips(queues)
+        claimed = await self._database.run(attempts.claim_jobs(replace(demand, queues=queues, after=after)))
         self._keep(demand, claimed)
         for job in claimed:
             self._marks.taken(job.queue, job.priority, job.place)
         self._looks_behind = len(claimed) < demand.limit
+        self._rounds.answered(queues, {job.queue for job in claimed}, full=not self._looks_behind)
         return claimed
 
-    async def _places(self, queues: tuple[str, ...]) -> list[int]:
-        """Return where to claim from: behind the last job claimed, or from where nothing can be missed."""
+    async def _look(self, queues: tuple[str, ...]) -> bool:
+        """Find out now and then from where nothing can be missed; answers whether to claim from there."""
         begun = time.monotonic()
         if begun - self._looked_at < self._look_pause:
-            return self._marks.settled(queues) if self._looks_behind else self._marks.tips(queues)
+            return False
         if self._marks.in_doubt:
             settled, candidate = self._marks.settled(queues), self._marks.candidate(queues)
             look = attempts.find_leftovers(queues, self._kinds, settled, candidate)
@@ -178,7 +182,7 @@ class Claimer(Service):
         self._looked_at = time.monotonic()
         # What a look costs goes with what is dead behind the tips: it may take a twentieth of the time.
         self._look_pause = max(LOOK_BEHIND, 20 * (self._looked_at - begun))
-        return self._marks.settled(queues)
+        return True
 
     async def _claim_limited(self, demand: Demand, queue: str) -> list[ClaimedJob]:
         async with self._database.transaction() as connection:
