@@ -31,7 +31,7 @@ async def test_offer_accept_start_finish(yard: Yard) -> None:
     machine = await yard.machine()
     [job_id] = await yard.enqueue()
     offer = await machine.one()
-    assert (await machine.accept(offer)).state == "claimed"
+    assert (await machine.accept(offer)).state == "accepted"
     assert (await machine.start(offer)).state == "running"
     assert (await machine.finish(offer, result={"exit_code": 0})).outcome == "completed"
     assert await yard.client.wait(job_id, timeout=5) == {"exit_code": 0}

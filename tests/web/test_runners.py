@@ -37,7 +37,7 @@ async def test_a_runner_registers_claims_and_finishes(service: Service, client: 
     job_id = await enqueue(client)
     [offer] = (await runner.post("/runner/v1/claim", json={"number": 1})).json()["offers"]
     place = f"/runner/v1/assignments/{offer['job']}/{offer['attempt']}"
-    for number, (step, state) in enumerate((("accept", "claimed"), ("start", "running")), 2):
+    for number, (step, state) in enumerate((("accept", "accepted"), ("start", "running")), 2):
         answer = await runner.post(f"{place}/{step}", json={"number": number})
         assert (answer.status_code, answer.json()["state"]) == (200, state)
     spec = await runner.get(f"{place}/spec")

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.client.token_operator import token_hash, token_text
 from holdfast.errors import AssignmentStale, HoldfastError, JobNotFound, LogsIncomplete
+from holdfast.model.job import JobState
 from holdfast.model.runner import Held, Runner
 from holdfast.model.worker import WorkerState
 from holdfast.rules.liveness import Intervals
@@ -111,7 +112,8 @@ class Conversation:
         if standing.cancel_requested_at is not None and not standing.cancel_delivered:
             await self._database.run(assignments.note_delivered([fence]))
         cancel = told_cancel(standing.cancel_requested_at, self._intervals.cancel_grace)
-        return Stand(fence.job_id, fence.attempt, standing.state.value, cancel)
+        running = standing.state is JobState.RUNNING
+        return Stand(fence.job_id, fence.attempt, "running" if running else "accepted", cancel)
 
     async def finish(self, caller: RunnerCaller, fence: Fence, report: Finish) -> Finished:
         """End an assignment; raises `AssignmentStale`, `LogsIncomplete`, `JobNotFound`."""

@@ -221,7 +221,7 @@ class Stand(msgspec.Struct, frozen=True):
 
     job: int
     attempt: int
-    state: str
+    state: Literal["accepted", "running"]
     cancel: CancelOrder | None
 
 

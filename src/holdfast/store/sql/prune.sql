@@ -46,6 +46,14 @@ with old as materialized (
     delete from holdfast.log_streams s where s.job_id = any (array(select d.job_id from dead d))
 ), sent_in as (
     delete from holdfast.log_chunks c where c.job_id = any (array(select d.job_id from dead d))
+), placed as (
+    delete from holdfast.placements p where p.job_id = any (array(select d.job_id from dead d))
+), given as (
+    delete from holdfast.assignments a where a.job_id = any (array(select d.job_id from dead d))
+), left_behind as (
+    delete from holdfast.artifacts a where a.job_id = any (array(select d.job_id from dead d))
+), granted as (
+    delete from holdfast.tokens k where k.job_id = any (array(select d.job_id from dead d))
 ), remembered as (
     delete from holdfast.steps s where s.run_id = any (array(select d.job_id from dead d))
 ), sent as (
