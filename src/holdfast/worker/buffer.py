@@ -29,8 +29,8 @@ class Buffer:
             heapq.heappush(self._heap, (job.priority, job.place, job.id, now, job))
         self._wake(len(self._heap))
 
-    async def take(self) -> ClaimedJob:
-        """Take the best job, waiting for one."""
+    async def take(self) -> tuple[ClaimedJob, float]:
+        """Take the best job, waiting for one; with when it was put here, by the monotonic clock."""
         while not self._heap:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -43,7 +43,8 @@ class Buffer:
                 elif waiter in self._waiters:
                     self._waiters.remove(waiter)
                 raise
-        return heapq.heappop(self._heap)[-1]
+        *_, since, job = heapq.heappop(self._heap)
+        return job, since
 
     def give_up(self, older_than: float = 0.0) -> list[ClaimedJob]:
         """Remove and return what has waited at least *older_than* seconds."""

@@ -53,7 +53,7 @@ class RunLedger:
         sessions: Sessions,
         places: SyncPlaces,
     ) -> None:
-        self.claimed, self.fence = running.claimed, running.fence
+        self.claimed, self.fence, self.heard = running.claimed, running.fence, running.heard
         self._running, self._port = running, port
         self._database, self._scribe, self._sessions, self._places = database, scribe, sessions, places
 

@@ -32,6 +32,8 @@ _STRENGTH = {None: 0, Cause.CANCEL: 1, Cause.RELEASE: 2, Cause.LOST: 3}
 class Running:
     """An attempt whose handler has begun.
 
+    *heard* is when its claim was answered, by the monotonic clock: the database's time was about
+    ``claimed.claimed_at`` then.
     *stop* ends the handler: it cancels the coroutine or kills the process; a thread can only be told.
     *error* is what the handler raised, for whoever wants more than its text.
     *ending* says that its own transaction is about to end it, *settled* that it has.
@@ -45,6 +47,7 @@ class Running:
         "ending",
         "error",
         "fence",
+        "heard",
         "job",
         "leftover",
         "marked",
@@ -52,10 +55,11 @@ class Running:
         "stop",
     )
 
-    def __init__(self, claimed: ClaimedJob) -> None:
+    def __init__(self, claimed: ClaimedJob, heard: float | None = None) -> None:
         self.claimed = claimed
         self.fence = Fence(claimed.id, claimed.attempt)
         self.began = time.monotonic()
+        self.heard = self.began if heard is None else heard
         self.marked = claimed.started
         self.cause: Cause | None = None
         self.error: BaseException | None = None

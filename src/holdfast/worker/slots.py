@@ -95,7 +95,7 @@ class Slots:
 
     async def serve(self) -> Served:
         """Take the best job, run its handler to the end and report what the attempt came to."""
-        running = Running(await self._buffer.take())
+        running = Running(*await self._buffer.take())
         self._held.running[running.fence] = running
         self.busy += 1
         self._events.emit("attempt.started", running=running)

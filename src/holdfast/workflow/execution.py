@@ -40,7 +40,7 @@ class Execution:
         self._customs = customs
         claimed = ledger.claimed
         self._history = History(first_seed(claimed.id, claimed.enqueued_at))
-        self._moments = Moments(claimed.claimed_at)
+        self._moments = Moments(claimed.claimed_at, ledger.heard)
 
     async def perform(self) -> Any:
         """Go on with the run as far as it goes."""
@@ -71,7 +71,9 @@ class Execution:
     async def _after(self, replay: Replay, ended: Ended) -> Any:
         if isinstance(ended, (Returned, Raised)) and (left := self._history.unvisited()) is not None:
             branch, place, entry = left
-            asked = "nothing more" if isinstance(ended, Returned) else f"nothing: it raises {ended.error!r}"
+            asked = "nothing more"
+            if isinstance(ended, Raised):
+                asked = f"nothing: it raises {storable(one_line(ended.error))}"
             return replay.kept(branch, place, recorded=str(entry), asked=asked)
         match ended:
             case Returned(value):

@@ -22,11 +22,13 @@ class StepTimedOut(Exception):
 class Ledger(Protocol):
     """The way of one attempt of a run to the database and to the executors: a worker's, in a worker.
 
-    Every write raises `LeaseLost` once another attempt may own the run.
+    Every write raises `LeaseLost` once another attempt may own the run.  *heard* is when the claim was
+    answered, by the monotonic clock.
     """
 
     claimed: ClaimedJob
     fence: Fence
+    heard: float
 
     async def save(self, notes: Sequence[StepNote]) -> bool:
         """Write places; answers whether the run is to be paused."""

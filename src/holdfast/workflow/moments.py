@@ -7,10 +7,13 @@ from datetime import datetime, timedelta
 
 
 class Moments:
-    """Goes on from the last time that the database was heard to tell."""
+    """Goes on from the last time that the database was heard to tell.
 
-    def __init__(self, heard: datetime) -> None:
-        self._heard, self._at = heard, time.monotonic()
+    *at* is when that was, by the monotonic clock: a claimed run may have waited in its worker since.
+    """
+
+    def __init__(self, heard: datetime, at: float) -> None:
+        self._heard, self._at = heard, at
 
     def set(self, heard: datetime) -> None:
         """Take over the database's time."""

@@ -144,10 +144,11 @@ class Run:
         await waits.sleep(self._replay, seconds, f"the end of a sleep of {seconds:g} s")
 
     async def sleep_until(self, moment: datetime) -> None:
-        """Sleep until a moment with a time zone; one that is past is no error."""
+        """Sleep until a moment with a time zone, at most ten years from now; one that is past is no error."""
         if moment.tzinfo is None:
             raise OptionInvalid("moment", moment, "give a datetime with a time zone, such as run.now()")
-        seconds = max(0.0, (moment - self._moments.now()).total_seconds())
+        # Behind the year 9999, to which it could drift, nobody can read a timer any more.
+        seconds = seconds_from("moment", max(0.0, (moment - self._moments.now()).total_seconds()))
         await waits.sleep(self._replay, seconds, f"{moment.isoformat()}")
 
     async def wait_signal(self, name: str, *, timeout: timedelta | float | None = None) -> Any:

@@ -1,0 +1,44 @@
+"""The time that a run is told: the database's, at the moment when the code asks."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import holdfast
+from holdfast.testing import ThrowawayDatabase
+
+
+async def test_a_run_that_waited_in_its_worker_is_told_the_present(
+    client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """Its time begins when its code does, and not when it was claimed."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @app.job
+    async def busy() -> None:
+        begun.set()
+        await go.wait()
+
+    @app.workflow
+    async def look(run: holdfast.Run) -> str:
+        return run.now().isoformat()
+
+    claimer = (await work(app, slots=1)).worker.claimer
+    await client.enqueue(busy.job())
+    await begun.wait()
+    handle = await client.enqueue(look.job())
+    claimed = await claimer.claim(("default",), free=0, wanted=1)
+    assert [job.id for job in claimed] == [handle.id]
+    before = await eventually(
+        lambda: db.value(
+            "select now() from holdfast.live_jobs "
+            "where job_id = $1 and now() > claimed_at + interval '0.4 seconds'",
+            handle.id,
+        )
+    )
+    go.set()
+    told = datetime.fromisoformat(await client.wait(handle.id, timeout=20))
+    # It lags behind by no more than the claim took to be answered.
+    assert told > before - timedelta(seconds=0.2)
