@@ -26,7 +26,7 @@ from holdfast.store import attempts, log_chunks
 from holdfast.store import feed as feed_store
 from holdfast.store.attempts import Returned
 from holdfast.store.listen import Notifications
-from holdfast.store.log_chunks import LogLimits, Piece, StreamKey
+from holdfast.store.log_chunks import Arrival, LogLimits, Piece, StreamKey
 from holdfast.store.sqlfile import rendered
 from tests.store.scene import Scene, fence
 
@@ -167,7 +167,7 @@ async def test_a_log_line_is_told_at_once(scene: Scene, feed: Feed) -> None:
     for job in (other, followed):
         worker = await scene.db.value("select worker_id from holdfast.live_jobs where job_id = $1", job.id)
         key = StreamKey(fence(job), "stdout", worker)
-        await scene.run(log_chunks.append_chunk(key, Piece(0, 2, b"hi"), LogLimits()))
+        await scene.run(log_chunks.append_chunks([Arrival(key, Piece(0, 2, b"hi"))], LogLimits()))
     assert await listener.wait(20)
     assert [one.what for one in listener.heard()] == [Logged()]
 

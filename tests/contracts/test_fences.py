@@ -38,7 +38,7 @@ from holdfast.store import (
 from holdfast.store.assignments import Life
 from holdfast.store.attempts import Ended, Fence, Final, Returned
 from holdfast.store.children import Place
-from holdfast.store.log_chunks import LogLimits, Piece, StreamKey
+from holdfast.store.log_chunks import Arrival, LogLimits, Piece, StreamKey
 from holdfast.store.logs import LogLine
 from holdfast.store.runs import Suspended
 from holdfast.store.sqlfile import blocks, rendered
@@ -152,7 +152,8 @@ async def sent(scene: Scene, stale: Fence) -> Any:
     """Bytes of a runner's log, which may not come after the end here."""
     limits = LogLimits(late_seconds=0)
     key = await stream_key(scene, stale)
-    return await scene.run(log_chunks.append_chunk(key, Piece(0, 3, b"abc"), limits))
+    [answer] = await scene.run(log_chunks.append_chunks([Arrival(key, Piece(0, 3, b"abc"))], limits))
+    return answer
 
 
 async def closed(scene: Scene, stale: Fence) -> bool:
@@ -247,7 +248,7 @@ WRITES: list[tuple[str, str, Write]] = [
     ("report_progress", "progress", stated(lambda stale: attempts.report_progress(stale, 0.5, "half"))),
     ("check_lease", "lock", stated(attempts.check_lease)),
     ("append_logs", "log", stated(lambda stale: logs.append_logs([line(stale)]))),
-    ("append_chunk", "log bytes", sent),
+    ("append_chunks", "log bytes", sent),
     ("close_stream", "end of log", closed),
     (
         "save_checkpoint",

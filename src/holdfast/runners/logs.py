@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.errors import (
@@ -14,16 +14,29 @@ from holdfast.errors import (
     PayloadTooLarge,
 )
 from holdfast.runners.ends import stale
+from holdfast.runners.flight import Flight
 from holdfast.runners.packing import unpacked
 from holdfast.store import log_chunks
 from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
-from holdfast.store.log_chunks import Appended, LogChunk, LogLimits, LogStream, Piece, StreamKey, Verdict
+from holdfast.store.log_chunks import (
+    Appended,
+    Arrival,
+    LogChunk,
+    LogLimits,
+    LogStream,
+    Piece,
+    StreamKey,
+    Verdict,
+)
 
 STREAMS = ("stdout", "stderr", "system")
 LARGEST_BODY = 4 * 1024 * 1024
 LARGEST_GAP = 2**40
 PAGE = 4 * 1024 * 1024
+LARGE = 128 * 1024
+# So many small pieces are written by one statement, which is then 8 MiB at most.
+MOST_AT_ONCE = 64
 # A piece that does not fit is shortened and sent again, more often only where others log for the same job.
 ROUNDS = 8
 
@@ -67,6 +80,7 @@ class LogIntake:
 
     def __init__(self, database: Database, limits: LogLimits | None = None) -> None:
         self._database, self.limits = database, limits or LogLimits()
+        self._flight: Flight[Arrival, Appended | None] = Flight(self._fly)
 
     async def append(self, key: StreamKey, patch: LogPatch) -> LogPlace:
         """Append to a stream; bytes that are there already are compared and passed over.
@@ -76,8 +90,7 @@ class LogIntake:
         """
         piece, is_last = await _piece(key, patch), False
         for _ in range(ROUNDS):
-            statement = log_chunks.append_chunk(key, piece, self.limits, is_last=is_last)
-            appended = await self._database.run(statement)
+            appended = await self._store(Arrival(key, piece, is_last))
             if appended is None:
                 raise await stale(self._database, key.fence)
             rest = await self._rest(key, piece, appended)
@@ -85,6 +98,21 @@ class LogIntake:
                 return LogPlace(appended.size, appended.cut_at, appended.cancelling)
             piece, is_last = rest, appended.verdict is Verdict.FULL
         raise LogOffsetWrong(key.stream, offset=piece.byte_offset, size=patch.offset)
+
+    async def _store(self, arrival: Arrival) -> Appended | None:
+        # Small pieces share a transaction: it is what they cost.  Large ones do not wait for each other.
+        if len(arrival.piece.data or b"") < LARGE:
+            return await self._flight.join(arrival)
+        [answer] = await self._database.run(log_chunks.append_chunks([arrival], self.limits))
+        return answer
+
+    async def _fly(self, arrivals: Sequence[Arrival]) -> Sequence[Appended | None]:
+        answers: list[Appended | None] = []
+        for start in range(0, len(arrivals), MOST_AT_ONCE):
+            statement = log_chunks.append_chunks(arrivals[start : start + MOST_AT_ONCE], self.limits)
+            some = await self._database.run(statement)
+            answers += some
+        return answers
 
     async def _rest(self, key: StreamKey, piece: Piece, appended: Appended) -> Piece | None:
         """Return what of *piece* is to be sent again after that answer."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
@@ -110,28 +111,39 @@ class LogStream:
     intact: bool | None
 
 
-def append_chunk(
-    key: StreamKey, piece: Piece, limits: LogLimits, *, is_last: bool = False
-) -> Statement[Appended | None]:
-    """Append a piece to a stream; None: the lease was lost."""
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A piece that came for a stream; *is_last*: the limit cuts the stream behind it."""
+
+    key: StreamKey
+    piece: Piece
+    is_last: bool = False
+
+
+def append_chunks(arrivals: Sequence[Arrival], limits: LogLimits) -> Statement[list[Appended | None]]:
+    """Append pieces to streams; answers each in order, with None where the lease was lost."""
     parameters = (
-        *key.fence,
-        key.worker_id,
-        key.stream,
-        piece.byte_offset,
-        piece.length,
-        piece.data,
-        piece.packed,
-        is_last,
+        [one.key.fence.job_id for one in arrivals],
+        [one.key.fence.attempt for one in arrivals],
+        [one.key.worker_id for one in arrivals],
+        [one.key.stream for one in arrivals],
+        [one.piece.byte_offset for one in arrivals],
+        [one.piece.length for one in arrivals],
+        [one.piece.data for one in arrivals],
+        [one.piece.packed for one in arrivals],
+        [one.is_last for one in arrivals],
         limits.job,
         limits.late_seconds,
         limits.late_bytes,
     )
-    return Statement("append_chunk", _SQL["append_chunk"], parameters, _appended)
+    return Statement("append_chunks", _SQL["append_chunks"], parameters, partial(_appended, len(arrivals)))
 
 
-def _appended(rows: Sequence[Row]) -> Appended | None:
-    return Appended(Verdict(rows[0][0]), *rows[0][1:]) if rows else None
+def _appended(count: int, rows: Sequence[Row]) -> list[Appended | None]:
+    answers: list[Appended | None] = [None] * count
+    for nth, verdict, *rest in rows:
+        answers[nth - 1] = Appended(Verdict(verdict), *rest)
+    return answers
 
 
 def close_stream(

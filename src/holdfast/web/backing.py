@@ -34,6 +34,7 @@ class Backing:
     metrics: Metrics
     watch: Watch
     feed: Feed
+    logs: LogIntake
     desk: Desk
     lives: Check
     ready: Check
@@ -41,11 +42,6 @@ class Backing:
     def operator(self, caller: Caller) -> Operator:
         """Return the operator who acts in the name of *caller*, from their address."""
         return Operator(AddressedDatabase(self.database, caller.address), caller.name)
-
-    @property
-    def logs(self) -> LogIntake:
-        """What takes the logs of runners in."""
-        return LogIntake(self.database)
 
     @property
     def submissions(self) -> Submissions:

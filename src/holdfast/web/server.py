@@ -14,6 +14,7 @@ from holdfast.client.intake import Intake
 from holdfast.client.watch import Watch
 from holdfast.errors import SettingInvalid
 from holdfast.runners.desk import Desk
+from holdfast.runners.logs import LogIntake
 from holdfast.runtime.events import Events
 from holdfast.runtime.exposition import Check
 from holdfast.runtime.metrics import Metrics
@@ -56,6 +57,7 @@ class WebServer:
             metrics=metrics,
             watch=self.watch,
             feed=self._feed,
+            logs=LogIntake(database),
             desk=self._desk,
             lives=lives,
             ready=ready,

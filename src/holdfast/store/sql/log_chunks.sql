@@ -1,23 +1,33 @@
--- name: append_chunk
--- Appends a piece of $6 bytes at byte $5 to stream $4 of an attempt; answers what it came to, see the function, and whether
--- the job is to be cancelled.  $9 says that the limit cuts the stream behind this piece, $10 is the limit of the job in bytes.  Whoever ended the attempt
--- himself may append $12 bytes more within $11 seconds.
--- Locks the live_jobs row, so that nobody takes the job meanwhile, then the logs of the job.  Zero rows: the lease was lost.
-with held as materialized (
-    select l.cancel_requested_at is not null as cancelling from holdfast.live_jobs l
-    where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id = $3::bigint
-      and l.state in ('claimed', 'running')
-    for share
+-- name: append_chunks
+-- Appends pieces to streams of attempts, one array per column: each of so many bytes, at a byte, perhaps the last one before
+-- its stream is cut.  Answers by the place of each what it came to, see the function, and whether the job is to be
+-- cancelled.  $10 is the limit of a job in bytes.  Whoever ended the attempt himself may append $12 bytes more within
+-- $11 seconds.  Locks live_jobs rows in id order, so that nobody takes the jobs meanwhile, then the logs of the jobs
+-- in that order.  Zero rows for a piece: the lease was lost.
+with piece as materialized (
+    select * from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bytea[],
+                         $8::boolean[], $9::boolean[]) with ordinality
+        as p (job_id, attempt, worker_id, stream, byte_offset, length, data, packed, is_last, nth)
+), held as materialized (
+    select l.job_id, l.attempt, l.worker_id, l.cancel_requested_at is not null as cancelling
+    from (select distinct p.job_id, p.attempt from piece p) a
+    join holdfast.live_jobs l on l.job_id = any (array[a.job_id]) and l.attempt = any (array[a.attempt])
+    where l.state in ('claimed', 'running')
+    order by a.job_id
+    for share of l
 ), allowed as materialized (
-    select null::bigint as late_limit, h.cancelling from held h
+    select p.*, null::bigint as late_limit, h.cancelling
+    from piece p join held h on h.job_id = p.job_id and h.attempt = p.attempt and h.worker_id = p.worker_id
     union all
-    select $12::bigint, false
-    where not exists (select from held)
-      and holdfast.ended_by($1::bigint, $2::integer, $3::bigint, $11::double precision)
+    select p.*, $12::bigint, false
+    from piece p
+    where not exists (select from held h where h.job_id = p.job_id and h.attempt = p.attempt)
+      and holdfast.ended_by(p.job_id, p.attempt, p.worker_id, $11::double precision)
 )
-select a.verdict, a.size, a.room, a.cut_at, w.cancelling
-from allowed w cross join lateral holdfast.append_chunk(
-    $1::bigint, $2::integer, $4::text, $5::bigint, $6::bigint, $7::bytea, $8::boolean, $9::boolean, $10::bigint,
+select w.nth, a.verdict, a.size, a.room, a.cut_at, w.cancelling
+from (select * from allowed order by job_id, nth offset 0) w
+cross join lateral holdfast.append_chunk(
+    w.job_id, w.attempt, w.stream, w.byte_offset, w.length, w.data, w.packed, w.is_last, $10::bigint,
     w.late_limit) a;
 
 -- name: close_stream
