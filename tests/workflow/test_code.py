@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -311,7 +311,7 @@ async def test_options_of_a_step_are_checked_before_it_runs(
     assert await client.history(handle.id) == []
 
 
-@pytest.mark.parametrize("what", ["policy", "request", "sleep", "moment", "workflow", "too many"])
+@pytest.mark.parametrize("what", ["policy", "request", "sleep", "moment", "for ever", "workflow", "too many"])
 async def test_what_a_run_asks_for_is_checked(
     client: holdfast.Client, work: Any, app: holdfast.App, what: str
 ) -> None:
@@ -334,6 +334,8 @@ async def test_what_a_run_asks_for_is_checked(
                 await run.sleep(-1)
             case "moment":
                 await run.sleep_until(run.now().replace(tzinfo=None))
+            case "for ever":
+                await run.sleep_until(datetime.max.replace(tzinfo=UTC))
             case "workflow":
                 await run.step(other)
             case "too many":
@@ -344,6 +346,7 @@ async def test_what_a_run_asks_for_is_checked(
         "request": "give what the handler's .job\\(...\\) returns",
         "sleep": "time is -1: it must lie between 0 seconds",
         "moment": "give a datetime with a time zone",
+        "for ever": "moment is .*: it must lie between 0 seconds and ten years",
         "workflow": "'other' wants a job of its own: start it with run.child",
         "too many": "give at most 100,000 at once",
     }
