@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.app.handler import JobRequest
+from holdfast.model.delivery import QUEUE
 from holdfast.testing import ThrowawayDatabase
 from tests.cli.conftest import HOLDFAST, SHOP
 
@@ -79,7 +80,9 @@ async def test_up_migrates_and_leads_without_an_application(
         assert await _line(process, "jobs") == "jobs      none are run here: give --app module:name"
         leads = f"select count(*) from {fresh}.leader d where d.expires_at > now()"  # noqa: S608 - our own name
         await eventually(lambda: db.value(leads))
-        assert await db.value(f"select count(*) from {fresh}.workers") == 0  # noqa: S608 - our own name
+        # The one worker that may be there carries deliveries out, which is Holdfast's own kind.
+        attended = f"select distinct unnest(queues) from {fresh}.workers"  # noqa: S608 - our own name
+        assert await db.fetch(attended) in ([], [(QUEUE,)])
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 30) == 0
     finally:
