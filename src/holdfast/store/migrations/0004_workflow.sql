@@ -159,7 +159,8 @@ begin
 end
 $$;
 
--- Puts held runs to sleep; the caller has locked them, in id order.  Each wait is an object: signals, families,
+-- Puts held runs to sleep; the caller has locked them, in id order.  A run that has got so far has outlived what went
+-- wrong before: its failures count anew, or a run of years would end by the few deaths of its workers.  Each wait is an object: signals, families,
 -- wake_in (seconds), paused, stopping, reason, and notes, the places to be recorded with it: branch, place, name, kind,
 -- state, wake_in, result (the text of its JSON).
 create function holdfast.suspend_held(run_ids bigint[], waits jsonb[]) returns void
@@ -195,7 +196,7 @@ begin
         reason = excluded.reason;
     update holdfast.live_jobs l
     set state = 'waiting', run_at = case when s.paused then 'infinity' else coalesce(s.wake_at, 'infinity') end,
-        worker_id = null, claimed_at = null, started_at = null, progress = null, progress_note = null
+        failures = 0, worker_id = null, claimed_at = null, started_at = null, progress = null, progress_note = null
     from holdfast.suspensions s where l.job_id = any (run_ids) and s.run_id = l.job_id;
     perform holdfast.revive_runs(run_ids);
     select min(l.run_at) into due from holdfast.live_jobs l where l.job_id = any (run_ids) and l.state = 'waiting';

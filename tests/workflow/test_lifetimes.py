@@ -1,0 +1,39 @@
+"""Runs that live long: what their workers' deaths cost them, and what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import holdfast
+
+SOON = holdfast.Constant(timedelta(milliseconds=10))
+
+
+async def test_failures_count_anew_once_a_run_has_got_on(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any
+) -> None:
+    """Three lost attempts over its life do not end a run that may fail twice in a row."""
+    stuck = [True, True, True]
+
+    async def stage(number: int) -> None:
+        if stuck[number]:
+            stuck[number] = False
+            await asyncio.Event().wait()
+
+    @app.workflow(max_attempts=2, timeout=0.3, retry=SOON)
+    async def plan(run: holdfast.Run) -> str:
+        for number in range(3):
+            await run.step(stage, number)
+            await run.wait_signal("on")
+        return "done"
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    for _ in range(3):
+        await rests(handle.id)
+        assert (await client.job(handle.id)).failures == 0
+        await client.signal(handle.id, "on")
+    assert await client.wait(handle.id, timeout=20) == "done"
+    assert stuck == [False, False, False]
