@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from holdfast.errors import AssignmentStale, JobCancelled, JobFailed, JobNotFound
 from holdfast.model.runner import Rung
 from holdfast.runners.messages import AssignmentTold
-from tests.runners.conftest import Machine, Yard, listed
+from holdfast.store import prune
+from holdfast.store.prune import Retention
+from tests.runners.conftest import Machine, Yard, fence, listed
 
 EVIDENCE = "select evidence -> 0 -> 'report' ->> 'outcome' from holdfast.assignments where job_id = $1"
 RUNGS = "select array(select jsonb_object_keys(rungs) order by 1) from holdfast.assignments where job_id = $1"
@@ -189,3 +192,15 @@ async def test_a_cancel_of_an_offer_that_nobody_accepted_is_told(yard: Yard) -> 
     answer = await machine.sync(listed(offer, "accepted"))
     assert answer.hold[0].cancel is not None
     assert (await machine.finish(offer, "cancelled")).outcome == "cancelled"
+
+
+async def test_nothing_of_a_pruned_job_is_left(yard: Yard) -> None:
+    """Placement, assignment, tokens and artifacts go with the job."""
+    offer = await begun(yard, machine := await yard.machine(), labels=[])
+    await yard.desk.files.keep(fence(offer), machine.caller.worker_id, "log.txt", b"data")
+    await machine.finish(offer)
+    everything = Retention(("completed",), None, datetime.now(UTC) + timedelta(days=1))
+    await yard.db.database.run(prune.prune_jobs(await yard.lead(), everything, limit=10))
+    for table in ("jobs", "placements", "assignments", "artifacts", "finished_jobs"):
+        assert await yard.db.value(f"select count(*) from holdfast.{table}") == 0, table  # noqa: S608 - fixed names
+    assert await yard.db.value("select count(*) from holdfast.tokens where job_id is not null") == 0

@@ -34,8 +34,18 @@ HOT = [
     ("logs", "append_logs"),
     ("steps", "load_steps"),
     ("steps", "save_steps"),
-    ("signals", "take_signal"),
+    ("signals", "take_signals"),
     ("runs", "suspend_runs"),
+    ("offers", "open_routes"),
+    ("offers", "lock_heads"),
+    ("offers", "lock_keyed_heads"),
+    ("offers", "lock_room"),
+    ("offers", "offer_jobs"),
+    ("offers", "show_offers_again"),
+    ("assignments", "held_assignments"),
+    ("assignments", "note_life"),
+    ("assignments", "end_facts"),
+    ("runners", "hear_runners"),
 ]
 # Written by the holders of attempts: each looks its rows up by job id, never among all that is held.
 FENCED = (
@@ -48,6 +58,8 @@ FENCED = (
     "append_logs",
     "save_steps",
     "suspend_runs",
+    "note_life",
+    "end_facts",
 )
 LARGE = frozenset({"jobs", "live_jobs", "steps", "signals"})
 # A partial index of what workers hold at this moment: it is no larger than the fleet.

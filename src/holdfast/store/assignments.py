@@ -25,7 +25,7 @@ def held_assignments(worker_ids: Sequence[int]) -> Statement[list[Held]]:
 
 
 def _held(rows: Sequence[Row]) -> list[Held]:
-    return [_one_held(list(row)) for row in rows]
+    return sorted((_one_held(list(row)) for row in rows), key=lambda held: held.job_id)
 
 
 def _one_held(values: list[Any]) -> Held:

@@ -8,8 +8,7 @@ select l.worker_id, l.job_id, l.attempt, l.state, a.accepted_at is not null,
 from holdfast.live_jobs l
 join holdfast.workers w on w.id = any (array[l.worker_id])
 join holdfast.assignments a on a.job_id = any (array[l.job_id]) and a.attempt = any (array[l.attempt])
-where l.worker_id = any ($1::bigint[])
-order by l.job_id;
+where l.worker_id = any ($1::bigint[]);
 
 -- name: note_life
 -- What a runner says of assignments that it holds, one array per column: job, attempt, runner, term, number of the request,
@@ -29,7 +28,7 @@ with said as (
     from said s
     join holdfast.live_jobs l on l.job_id = any (array[s.job_id]) and l.attempt = any (array[s.attempt])
     join holdfast.assignments a on a.job_id = any (array[s.job_id]) and a.attempt = any (array[s.attempt])
-    where l.worker_id = s.worker_id and l.state in ('claimed', 'running')
+    where a.worker_id = s.worker_id and l.state in ('claimed', 'running')
     order by s.job_id
     for no key update of l
 ), moved as (
@@ -109,7 +108,7 @@ with asked as (
 ), held as materialized (
     select l.job_id, l.failures, l.started_at, l.cancel_requested_at
     from asked k join holdfast.live_jobs l on l.job_id = any (array[k.job_id]) and l.attempt = any (array[k.attempt])
-    where l.worker_id = k.worker_id and l.state in ('claimed', 'running')
+    where l.state in ('claimed', 'running')
     order by k.job_id for update of l
 )
 select a.job_id, a.attempt, h.job_id is not null, coalesce(h.failures, 0), coalesce(j.max_attempts, 1), j.retry::text,

@@ -2,14 +2,19 @@
 
 -- name: open_routes
 -- The routes of these queues that have an available job, with whether their queue needs the exact way: it has a limit, or
--- concurrency keys.  Paused queues are left out.  Locks nothing.
+-- concurrency keys.  Paused queues are left out.  Locks nothing.  `order by … limit 1` and not `exists`, which may be
+-- planned as a scan of everything.
 select r.id, r.queue, r.kind, r.labels, r.runner, coalesce(q.max_running is not null or q.keyed, false)
 from holdfast.routes r left join holdfast.queues q on q.name = r.queue
 where r.queue = any ($1::text[]) and not coalesce(q.paused, false)
-  and (exists (select from holdfast.live_jobs c
-               where c.route_id = r.id and c.state = 'available' and c.concurrency_key is null)
-       or exists (select from holdfast.live_jobs c
-                  where c.route_id = r.id and c.state = 'available' and c.concurrency_key is not null));
+  and coalesce(
+      (select c.job_id from holdfast.live_jobs c
+       where c.route_id = r.id and c.state = 'available' and c.concurrency_key is null
+       order by c.priority, c.place limit 1),
+      (select c.job_id from holdfast.live_jobs c
+       where c.route_id = r.id and c.state = 'available' and c.concurrency_key is not null
+       order by c.concurrency_key, c.priority, c.place limit 1)
+  ) is not null;
 
 -- name: lock_room
 -- What runners have left, until the transaction ends: slots, and by queue what they hold.  Only of those that are online.
