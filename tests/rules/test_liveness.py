@@ -27,3 +27,12 @@ def test_silence_makes_late_then_offline_but_only_the_leader_makes_lost(
 ) -> None:
     """A grade is what people see; nothing is taken from a runner before it was declared lost."""
     assert grade(state, silence, Intervals()) is expected
+
+
+def test_the_intervals_shrink_with_the_silence_that_loses_a_runner() -> None:
+    """A runner speaks often enough not to be lost, however short that is; a longer limit slows nothing."""
+    short, long = Intervals.losing_after(12), Intervals.losing_after(600)
+    assert (short.sync_every, short.sync_wait, short.offer_for, short.lost_after) == (1.0, 3.0, 6.0, 12)
+    assert (short.late_after, short.offline_after, short.cancel_grace) == (4.5, 6.0, 10.0)
+    assert (long.sync_wait, long.offline_after, long.lost_after) == (30.0, 60.0, 600)
+    assert Intervals.losing_after(120) == Intervals()

@@ -8,6 +8,7 @@ from holdfast.app.registry import App
 from holdfast.errors import SettingInvalid
 from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.model.job import DEFAULT_QUEUE
+from holdfast.rules.liveness import Intervals
 from holdfast.runtime.settings import Settings
 from holdfast.store.database import DatabaseConfig
 from holdfast.web.config import WebConfig
@@ -49,6 +50,7 @@ def maintenance_config(settings: Settings) -> MaintenanceConfig:
         retention_failed=settings.retention_failed,
         retention_logs=settings.retention_logs,
         unknown_grace=settings.unknown_grace,
+        offer_for=Intervals.losing_after(settings.runner_lost_after).offer_for,
     )
 
 
@@ -59,4 +61,5 @@ def web_config(settings: Settings) -> WebConfig:
         port=settings.http_port,
         rate=settings.http_rate,
         proxies=settings.http_proxies,
+        intervals=Intervals.losing_after(settings.runner_lost_after),
     )

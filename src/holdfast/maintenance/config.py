@@ -17,9 +17,9 @@ class MaintenanceConfig:
     *leader_ttl* is how long a leader that stopped renewing still counts as one.  *retention_completed*
     and *retention_failed* (which holds for cancelled jobs too) are how long ended jobs are kept,
     *retention_logs* how long log lines are kept at most: they never outlive their job.  *unknown_grace* is
-    how long a job may wait in an attended queue for a worker that knows its kind.  *count_rest* is the
-    shortest rest between two counts of all jobs, *prune_rest* the one between two prunes, and
-    *prune_batch* how many jobs one statement deletes.
+    how long a job may wait in an attended queue for a worker that knows its kind, *offer_for* how long an
+    offer to a runner stands.  *count_rest* is the shortest rest between two counts of all jobs, *prune_rest*
+    the one between two prunes, and *prune_batch* how many jobs one statement deletes.
     """
 
     leader_ttl: float = 4.0
@@ -27,6 +27,7 @@ class MaintenanceConfig:
     retention_failed: float = 30 * DAY
     retention_logs: float = 30 * DAY
     unknown_grace: float = HOUR
+    offer_for: float = 60.0
     count_rest: float = 5.0
     prune_rest: float = 300.0
     prune_batch: int = 1000
@@ -38,6 +39,7 @@ class MaintenanceConfig:
             "retention_failed": DAY,
             "retention_logs": DAY,
             "unknown_grace": 0.0,
+            "offer_for": 0.05,
             "count_rest": 0.05,
             "prune_rest": 0.05,
         }

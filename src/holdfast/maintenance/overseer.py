@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from holdfast.maintenance.duty import Duty
-from holdfast.rules.liveness import Intervals
 from holdfast.store import assignments, offers, runners
 from holdfast.store.workers import Rescued
 
@@ -18,7 +17,6 @@ class Overseer(Duty):
     """Takes assignments back that went nowhere, while runners are there."""
 
     name = "overseer"
-    intervals = Intervals()
 
     async def lead(self, term: int) -> float:
         """Look once after offers, stalls and pins."""
@@ -34,6 +32,6 @@ class Overseer(Duty):
         return REST if unpinned.next_in is None else min(REST, max(SHORTEST_REST, unpinned.next_in))
 
     async def _taken(self, term: int) -> list[Rescued]:
-        silent = offers.expire_offers(term, self.intervals.offer_for, BATCH)
+        silent = offers.expire_offers(term, self.config.offer_for, BATCH)
         taken = await self.database.run(silent)
         return taken or await self.database.run(assignments.take_stalled(term, BATCH))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from holdfast.model.runner import RunnerGrade
 from holdfast.model.worker import WorkerState
@@ -23,6 +24,23 @@ class Intervals:
     lost_after: float = 120.0
     offer_for: float = 60.0
     cancel_grace: float = 10.0
+
+    @classmethod
+    def losing_after(cls, seconds: float) -> Self:
+        """Return the intervals where a runner is lost after so many seconds of silence.
+
+        Those that have to be shorter than that keep their share of it; none grows beyond its default.
+        """
+        usual = cls()
+        share = min(1.0, seconds / usual.lost_after)
+        return cls(
+            sync_every=usual.sync_every * share,
+            sync_wait=usual.sync_wait * share,
+            late_after=usual.late_after * share,
+            offline_after=usual.offline_after * share,
+            lost_after=seconds,
+            offer_for=usual.offer_for * share,
+        )
 
 
 def grade(state: WorkerState, silence: float, intervals: Intervals) -> RunnerGrade:

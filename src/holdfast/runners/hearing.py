@@ -21,7 +21,6 @@ from holdfast.store.database import Database
 # A runner that spoke so recently is not written down again, in seconds.
 REMEMBERED = 2.0
 MOST_REMEMBERED = 20_000
-RENEW_EVERY = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Hearing(Service):
         known = self._server_id
         if known is None or not await self._database.run(runners.renew_server(known)):
             self._server_id = await self._database.run(runners.open_server(socket.gethostname()))
-        return RENEW_EVERY
+        return self._intervals.sync_every
 
     async def stop(self) -> None:
         """Stop; nobody is heard here any more."""

@@ -92,6 +92,9 @@ class Settings:
     http_proxies: tuple[str, ...] = _setting(
         (), words(), "addresses of proxies whose X-Forwarded-For the service believes"
     )
+    runner_lost_after: float = _setting(
+        120.0, duration(5), "how long a runner may be silent before it is lost and its jobs are taken from it"
+    )
     deliveries_private: bool = _setting(
         False, switch(), "deliveries may go to this machine and to private networks"
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from holdfast.rules.liveness import Intervals
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -13,7 +15,7 @@ class WebConfig:
 
     *rate* is how many requests a second each token may make; from *proxies* the address of a caller is
     believed.  *wait_limit* bounds a long poll, in seconds, and *body_limit* a request, in bytes.
-    Who takes nothing of what is sent for *reader_patience* seconds is cut off.
+    *intervals* are those of runners.  Who takes nothing of what is sent for *reader_patience* seconds is cut off.
     """
 
     host: str = "127.0.0.1"
@@ -23,6 +25,7 @@ class WebConfig:
     wait_limit: float = 30.0
     reader_patience: float = 30.0
     body_limit: int = 4 * 1024 * 1024
+    intervals: Intervals = field(default_factory=Intervals)
     failures_burst: float = 20.0
     failures_rate: float = 0.2
 

@@ -47,7 +47,7 @@ class WebServer:
         self.config, self._events = config, events
         self.gate = Gate(database, config)
         self.watch = Watch(database, events)
-        self._desk = Desk(database, events)
+        self._desk = Desk(database, events, config.intervals)
         self._feed = Feed(database, events)
         backing = Backing(
             database=database,

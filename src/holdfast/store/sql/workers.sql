@@ -71,7 +71,7 @@ with lapsed as (
       and greatest(w.expires_at, pg_postmaster_start_time() + w.ttl) < holdfast.now()
       and (w.term is null or exists (
           select from holdfast.servers s
-          where s.renewed_at > holdfast.now() - interval '30 seconds' and s.started_at < holdfast.now() - w.ttl
+          where s.renewed_at > holdfast.now() - least(w.ttl / 4, interval '30 seconds') and s.started_at < holdfast.now() - w.ttl
       ))
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by w.id
