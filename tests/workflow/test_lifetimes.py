@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -37,3 +39,30 @@ async def test_failures_count_anew_once_a_run_has_got_on(
         await client.signal(handle.id, "on")
     assert await client.wait(handle.id, timeout=20) == "done"
     assert stuck == [False, False, False]
+
+
+async def test_a_worker_forgets_functions_that_were_steps(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """What a closure holds is let go with its run, or a worker would grow with every run."""
+    held: list[weakref.ref[Any]] = []
+
+    class Burden:
+        pass
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> None:
+        burden = Burden()
+        held.append(weakref.ref(burden))
+
+        async def lift() -> str:
+            return repr(burden)
+
+        await run.step(lift)
+
+    await work(app)
+    for _ in range(3):
+        await client.wait((await client.enqueue(plan.job())).id, timeout=20)
+    gc.collect()
+    # The slot may still hold the frames of its latest run.
+    assert [one for one in held[:-1] if one() is not None] == []

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cache
 from typing import Any, get_type_hints
 
 import msgspec
@@ -161,8 +160,8 @@ def _timeout(options: StepOptions, handler: Handler[Any, Any] | None) -> float |
     return None if handler is None else handler.policy.timeout.total_seconds()
 
 
-@cache
 def _promised(function: Callable[..., Any]) -> Any:
+    # Read anew each time: kept by function, it would hold on to every closure that ever was a step.
     try:
         hint = get_type_hints(function, include_extras=True).get("return", Any)
     except (NameError, TypeError):
