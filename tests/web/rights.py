@@ -51,6 +51,8 @@ RIGHTS = {
     ("POST", "/api/v1/tokens/{token_id}/revoke"): Right.ADMINISTER,
     ("GET", "/api/v1/audit"): Right.READ,
     ("GET", "/api/v1/clock"): Right.READ,
+    ("GET", "/api/v1/deliveries"): Right.READ,
+    ("POST", "/api/v1/deliveries/{delivery_id}/redeliver"): Right.OPERATE,
     ("GET", "/api/v1/events"): Right.READ,
     ("GET", "/api/v1/jobs/{job_id}/events"): Right.READ,
     ("GET", "/api/v1/jobs/{job_id}/logs/streams"): Right.READ,

@@ -14,6 +14,7 @@ from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.web.api import (
     audit,
+    deliveries,
     health,
     job_acts,
     job_logs,
@@ -50,6 +51,7 @@ ROUTERS = (
     tokens.router,
     audit.router,
     live.router,
+    deliveries.router,
 )
 RUNNER_ROUTERS = (runners.router, runner_logs.router)
 

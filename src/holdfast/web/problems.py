@@ -35,6 +35,7 @@ STATUS: Mapping[type[BaseException], int] = {
     errors.StepNotFound: 404,
     errors.BlobNotFound: 404,
     errors.LogNotFound: 404,
+    errors.DeliveryNotFound: 404,
     errors.DuplicateJob: 409,
     errors.StateConflict: 409,
     errors.WorkerEnded: 409,
