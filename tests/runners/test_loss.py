@@ -57,7 +57,10 @@ async def lose(yard: Yard, machine: Machine) -> None:
     """Let the machine's lease run out, and the leader look."""
     await silence(yard, machine, 500)
     await yard.db.fetch("update holdfast.workers set ttl = '0' where id = $1", machine.caller.worker_id)
+    # For a lease of no length every server has been silent for too long.
+    await yard.db.fetch("update holdfast.servers set renewed_at = 'infinity'")
     await yard.rescue()
+    await yard.db.fetch("update holdfast.servers set renewed_at = holdfast.now()")
     await yard.db.fetch(
         "update holdfast.workers set ttl = '2 minutes' where id = $1", machine.caller.worker_id
     )
@@ -129,6 +132,7 @@ async def test_nobody_is_lost_while_no_server_could_have_heard_them(
     await eventually(lambda: yard.db.value("select count(*) from holdfast.servers"))
     await silence(yard, machine, 500)
     await yard.db.fetch("update holdfast.workers set ttl = '0'")
+    await yard.db.fetch("update holdfast.servers set renewed_at = holdfast.now() + interval '1 hour'")
     await yard.db.fetch(outage)
     await yard.rescue()
     assert await yard.live(offer.job) == ("running", 1, 0)
@@ -239,3 +243,15 @@ async def test_the_older_of_two_registrations_is_told_so(yard: Yard) -> None:
     await yard.machine()
     with pytest.raises(RunnerSuperseded):
         await older.sync()
+
+
+async def test_a_server_that_was_killed_hears_nobody(yard: Yard, eventually: Any) -> None:
+    """A runner that has had nobody to speak to for longer than its lease keeps what it holds."""
+    offer = await begun(yard, machine := await yard.machine())
+    await eventually(lambda: yard.db.value("select count(*) from holdfast.servers"))
+    await silence(yard, machine, 500)
+    await yard.db.fetch("update holdfast.workers set ttl = '1 ms' where id = $1", machine.caller.worker_id)
+    # Of a server that is there no word would be older than a twelfth of the lease.
+    await yard.db.fetch("update holdfast.servers set renewed_at = holdfast.now() - interval '1 second'")
+    await yard.rescue()
+    assert await yard.live(offer.job) == ("running", 1, 0)
