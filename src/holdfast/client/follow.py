@@ -166,8 +166,8 @@ class WideFollower:
             place = await self._database.run(statements.feed_place())
             yield Told("begun", {}, place_text(self._since or place))
             if self._since is not None:
-                async for told in self._missed(self._since, place):
-                    yield told
+                async for missed in self._missed(self._since, place):
+                    yield missed
             async for told in self._heard(listener, place):
                 yield told
         finally:
