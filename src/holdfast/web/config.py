@@ -15,7 +15,8 @@ class WebConfig:
 
     *rate* is how many requests a second each token may make; from *proxies* the address of a caller is
     believed.  *wait_limit* bounds a long poll, in seconds, and *body_limit* a request, in bytes.
-    *intervals* are those of runners.  Who takes nothing of what is sent for *reader_patience* seconds is cut off.
+    *intervals* are those of runners.  Who takes nothing of what is sent for *reader_patience* seconds is cut
+    off.
     """
 
     host: str = "127.0.0.1"
