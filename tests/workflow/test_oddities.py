@@ -67,3 +67,57 @@ async def test_a_run_is_kept_whatever_its_new_code_raises(
     broken = False
     await client.resume(handle.id)
     assert await client.wait(handle.id, timeout=20) == "gone"
+
+
+async def refuse(db: ThrowawayDatabase, table: str, what: str, code: str) -> None:
+    """Have a trigger of somebody else object to rows of a table."""
+    await db.fetch(
+        "create function holdfast.objection() returns trigger language plpgsql as $$ begin "
+        f"if {what} then raise exception 'not in this house' using errcode = '{code}'; end if; "
+        "return new; end $$"
+    )
+    await db.fetch(
+        f"create trigger objection before insert on holdfast.{table} "
+        "for each row execute function holdfast.objection()"
+    )
+
+
+@pytest.mark.parametrize("code", ["P0001", "01999"])
+async def test_a_step_that_somebody_elses_trigger_refuses_ends_its_attempt(
+    db: ThrowawayDatabase, client: holdfast.Client, work: Any, app: holdfast.App, code: str
+) -> None:
+    """Whatever the database says to a record, its run hears of it, and other runs go on."""
+    await refuse(db, "steps", "new.name = 'bad'", code)
+
+    @app.workflow(max_attempts=2, retry=SOON)
+    async def plan(run: holdfast.Run, name: str) -> str:
+        return await run.step(echo, "done", name=name)
+
+    await work(app)
+    bad = await client.enqueue(plan.job("bad"))
+    with pytest.raises(holdfast.JobFailed, match="not in this house"):
+        await client.wait(bad.id, timeout=10)
+    assert await client.wait((await client.enqueue(plan.job("good"))).id, timeout=10) == "done"
+
+
+async def test_an_end_that_somebody_elses_trigger_refuses_holds_up_no_other(
+    db: ThrowawayDatabase, client: holdfast.Client, work: Any, app: holdfast.App, probe: Any
+) -> None:
+    """It is tried again on its own until the trigger is gone."""
+    await refuse(db, "finished_jobs", "new.kind = 'bad'", "P0001")
+
+    @app.job
+    async def bad() -> str:
+        return "bad"
+
+    @app.job
+    async def good() -> str:
+        return "good"
+
+    await work(app)
+    handle = await client.enqueue(bad.job())
+    await probe.wait_for("report.delayed")
+    assert await client.wait((await client.enqueue(good.job())).id, timeout=10) == "good"
+    await db.fetch("drop trigger objection on holdfast.finished_jobs")
+    with pytest.raises(holdfast.JobFailed, match=r"could not be stored.*not in this house"):
+        await client.wait(handle.id, timeout=20)

@@ -70,6 +70,7 @@ LINES: Mapping[str, Line] = {
     "steps.delayed": Line(
         _WARNING, "what {runs} runs did could not be recorded, next try in {retry_in:.1f} s: {error}"
     ),
+    "steps.refused": Line(_ERROR, "what {runs} runs did could not be recorded, their attempts end: {error}"),
     "jobs.claimed": Line(_DEBUG, "{count} jobs are claimed"),
     "cancel.delivered": Line(_INFO, "attempt {fence} is asked to stop: its job was cancelled"),
     "slots.stuck": Line(

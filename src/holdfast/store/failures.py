@@ -26,6 +26,8 @@ MISSING = frozenset({NO_SCHEMA, "42P01", "42883"})
 UNAVAILABLE = frozenset({"53300", "57P01", "57P02", "57P03", "57P05"})
 # A check constraint has a name; without one it is the bound of a partition: another was attached as we wrote.
 CHECK = "23514"
+# A value that fits no type, breaks a constraint, or that somebody's trigger objects to.
+REFUSED_VALUE = ("22", "23", "P0")
 # A feature, state or right that is missing, a transaction given up to another (deadlock, serialisation),
 # a limit, a lock or time-out set by the operator, a full or broken disk: nothing was changed.
 REFUSED = ("0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
@@ -61,7 +63,7 @@ def translated(error: BaseException, schema: str, address: str | None = None) ->
         return SchemaMissing(schema, None if sqlstate == NO_SCHEMA else text.splitlines()[0])
     if sqlstate == CHECK and _constraint(error) is None:
         return DatabaseRefused(f"a partition was attached meanwhile, try again: {text}")
-    if sqlstate.startswith(("22", "23")):
+    if sqlstate.startswith(REFUSED_VALUE):
         return InputInvalid(f"PostgreSQL refused a value: {text}")
     if sqlstate.startswith(REFUSED):
         return DatabaseRefused(f"PostgreSQL refused ({sqlstate}): {text}")

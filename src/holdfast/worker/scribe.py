@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from holdfast.errors import HoldfastError, InputInvalid, LeaseLost
+from holdfast.errors import DatabaseRefused, HoldfastError, InputInvalid, LeaseLost
 from holdfast.model.step import StepNote
 from holdfast.runtime.events import Events
 from holdfast.store import steps
@@ -72,10 +73,15 @@ class Scribe:
             batch, self._pages = self._pages[:LARGEST_BATCH], self._pages[LARGEST_BATCH:]
             flight = asyncio.create_task(self._write(batch), name="holdfast scribe")
             self._flights.add(flight)
-            flight.add_done_callback(self._landed)
+            flight.add_done_callback(partial(self._landed, batch))
 
-    def _landed(self, flight: asyncio.Task[None]) -> None:
+    def _landed(self, batch: list[Page], flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
+        if not flight.cancelled() and (surprise := flight.exception()) is not None:
+            # A page that is never answered would hang its run for ever.
+            self._events.emit("steps.refused", error=surprise, runs=len(batch))
+            for page in batch:
+                page.refuse(DatabaseRefused(f"what the run remembers cannot be written: {surprise!r}"))
         self._take_off()
 
     async def _write(self, batch: list[Page]) -> None:
