@@ -168,8 +168,8 @@ class WideFollower:
             if self._since is not None:
                 async for missed in self._missed(self._since, place):
                     yield missed
-            async for told in self._heard(listener, place):
-                yield told
+            async for heard in self._heard(listener, place):
+                yield heard
         finally:
             self._feed.unsubscribe(listener)
 

@@ -13,7 +13,7 @@ _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong: *type* names it for programs, *detail* says it to people, *facts* are what it names."""
+    """What went wrong: *type* is for programs, *detail* for people, *facts* are what it names."""
 
     type: str
     title: str
