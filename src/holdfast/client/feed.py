@@ -24,6 +24,8 @@ LOOK_EVERY = 0.5
 IDLE = 3600.0
 # At most so many changes of a sort are told of one look.
 MOST = 5000
+# Of jobs that are held: a large fleet holds as many all the time, and that is nothing new.
+MOST_HELD = 20_000
 # A job that ended may be seen a little after its time: its transaction had to commit.
 LATE = timedelta(seconds=2)
 # The server notifies of log lines for so long after it was asked to, and is asked again in time.
@@ -162,7 +164,7 @@ class Feed(Service):
     async def _look_wide(self) -> None:
         if self._place is None:
             self._place, self._wide = await self._database.run(feed.feed_place()), Sight()
-            held: list[Change] = await self._database.run(feed.held_now(MOST))
+            held: list[Change] = await self._database.run(feed.held_now(MOST_HELD))
             self._wide.news(held)
         async with self._database.transaction() as connection:
             place, seen, is_all = await self._look(connection, self._place)
@@ -182,8 +184,9 @@ class Feed(Service):
         looks = [
             await run(feed.enqueued_since(place.job_id, MOST), connection),
             await run(feed.returned_since(place.moment - LATE, MOST), connection),
-            await run(feed.held_now(MOST), connection),
+            await run(feed.held_now(MOST_HELD), connection),
             await run(feed.ended_since(place.moment - LATE, MOST), connection),
         ]
-        is_all = all(len(look) < MOST for look in looks)
+        limits = (MOST, MOST, MOST_HELD, MOST)
+        is_all = all(len(look) < limit for look, limit in zip(looks, limits, strict=True))
         return now, [change for look in looks for change in look], is_all
