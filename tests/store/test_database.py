@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from holdfast.errors import HoldfastError
+from holdfast.model.audit import Mandate
 from holdfast.store import attempts
 from holdfast.store.database import Database
+from holdfast.store.interventions import cancel_jobs
 from holdfast.store.sqlfile import rendered
+from holdfast.store.sync_database import SyncDatabase
 from tests.store.scene import Scene
 
 LOCK = "set lock_timeout = '10s'; begin; lock table holdfast.queues; rollback"
@@ -80,3 +83,30 @@ async def test_a_process_that_freezes_inside_a_transaction_lets_go_of_its_locks(
     async with frozen.transaction() as connection:
         await frozen.run(lock, connection)
     await frozen.close()
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+async def test_a_statement_that_was_given_up_to_another_is_begun_anew(
+    scene: Scene, eventually: Any, colour: str
+) -> None:
+    """An operator who cancels a family while its members end meets them in another order: nobody is told."""
+    await scene.enqueue(2)
+    first, second = [
+        row[0] for row in await scene.db.fetch("select job_id from holdfast.live_jobs order by 1")
+    ]
+    lock = rendered("select from holdfast.live_jobs where job_id = $1 for update", scene.db.schema)
+    statement = cancel_jobs([first, second], Mandate("ada", None))
+    session = await scene.session()
+    other = session.transaction()
+    await other.start()
+    await session.execute(lock, second)
+    if colour == "async":
+        cancel = asyncio.create_task(scene.db.database.run(statement))
+    else:
+        cancel = asyncio.create_task(asyncio.to_thread(SyncDatabase(scene.db.config).run, statement))
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and state = 'active'"
+    await eventually(lambda: scene.db.value(waiting))
+    # Who waits longest looks for a deadlock first, and gives up.
+    await session.execute(lock, first)
+    await other.rollback()
+    assert sorted((await cancel).items()) == [(first, True), (second, True)]

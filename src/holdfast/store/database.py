@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import asyncpg
 
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import DatabaseRefused, DatabaseUnavailable
 from holdfast.store import failures
 from holdfast.store.address import checked_address, shown_address
 from holdfast.store.sqlfile import DEFAULT_SCHEMA, checked_schema, rendered
@@ -197,8 +197,18 @@ class Database:
                 await transaction.commit()
 
     async def run(self, statement: Statement[T], connection: Connection | None = None) -> T:
-        """Run *statement* in a transaction of its own, or on *connection*."""
+        """Run *statement* in a transaction of its own, or on *connection*.
+
+        Its own transaction is begun anew where it was given up to another one, as in a deadlock: whoever
+        cancels a run and whoever ends its children may want the same rows in another order.
+        """
         if connection is not None:
             return await run_on(connection, statement, self.schema)
         async with self.connection() as lent:
+            for _ in range(failures.MOST_GIVEN_UP):
+                try:
+                    return await run_on(lent, statement, self.schema)
+                except DatabaseRefused as refused:
+                    if not failures.asks_for_another_transaction(refused.__cause__):
+                        raise
             return await run_on(lent, statement, self.schema)

@@ -32,6 +32,9 @@ REFUSED_VALUE = ("22", "23", "P0")
 # a limit, a lock or time-out set by the operator, a full or broken disk: nothing was changed.
 REFUSED = ("0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
 
+# How often a statement of ours is tried again that was given up to another one, before its caller is told.
+MOST_GIVEN_UP = 3
+
 # What a server says at the door for good; libpq hands on its words but not its SQLSTATE.
 TURNED_AWAY = (
     "authentication failed",
@@ -70,7 +73,7 @@ def translated(error: BaseException, schema: str, address: str | None = None) ->
     return None
 
 
-def asks_for_another_transaction(error: BaseException) -> bool:
+def asks_for_another_transaction(error: BaseException | None) -> bool:
     """Read whether the same transaction, begun anew, may succeed: a deadlock or a serialisation failure."""
     return str(getattr(error, "sqlstate", None)).startswith("40")
 

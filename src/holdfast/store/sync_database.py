@@ -15,7 +15,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import DatabaseRefused, DatabaseUnavailable
 from holdfast.store import failures
 from holdfast.store.database import DatabaseConfig
 from holdfast.store.foreign import run_on_psycopg
@@ -94,10 +94,19 @@ class SyncDatabase:
                 stack.close()
 
     def run(self, statement: Statement[T], connection: SyncConnection | None = None) -> T:
-        """Run *statement* in a transaction of its own, or on *connection*."""
+        """Run *statement* in a transaction of its own, or on *connection*.
+
+        Its own transaction is begun anew where it was given up to another one, as in a deadlock.
+        """
         if connection is not None:
             return run_on_sync(connection, statement, self.schema)
         with self.connection() as lent:
+            for _ in range(failures.MOST_GIVEN_UP):
+                try:
+                    return run_on_sync(lent, statement, self.schema)
+                except DatabaseRefused as refused:
+                    if not failures.asks_for_another_transaction(refused.__cause__):
+                        raise
             return run_on_sync(lent, statement, self.schema)
 
     def _opened(self) -> ConnectionPool[SyncConnection]:
