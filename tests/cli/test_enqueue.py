@@ -28,6 +28,23 @@ async def names(db: ThrowawayDatabase) -> list[str]:
     return [row[0] for row in await db.fetch("select args ->> 'name' from holdfast.jobs order by id")]
 
 
+async def test_a_job_may_ask_for_a_runner(holdfast_command: Any, db: ThrowawayDatabase) -> None:
+    """Its placement is what the flags say, and no worker sees it."""
+    done = await holdfast_command(
+        *("enqueue", "greet", '{"name": "Ada"}', "--label", "gpu", "--label", "linux", "--runner", "build-7"),
+        *("--pin-for", "10m", "--on-loss", "hold", "--stall-limit", "30m"),
+    )
+    assert (done.code, done.out) == (0, "job 1\n")
+    (row,) = await db.fetch(
+        "select labels, runner, pinned_until > holdfast.now() + interval '9 minutes', on_loss, "
+        "extract(epoch from stall_limit)::integer from holdfast.placements"
+    )
+    assert row == (["gpu", "linux"], "build-7", True, "hold", 1800)
+    assert await db.value("select route_id is not null from holdfast.live_jobs")
+    wrong = await holdfast_command("enqueue", "greet", "--on-loss", "pray")
+    assert (wrong.code, "on_loss" in wrong.err) == (2, True)
+
+
 async def test_one_job_goes_in_with_every_option(holdfast_command: Any, db: ThrowawayDatabase) -> None:
     """What is given as a flag is what the job has."""
     done = await holdfast_command(

@@ -31,6 +31,18 @@ def job_options(
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag; may be repeated.")] = None,
     meta: Annotated[str | None, typer.Option(metavar="JSON", help="Meta data as an object.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="LABEL", help="A runner needs it; may be repeated.")
+    ] = None,
+    runner: Annotated[str | None, typer.Option(metavar="NAME", help="Only this runner may take it,")] = None,
+    pin_for: Annotated[str | None, typer.Option(metavar="TIME", help="... for 10m; then others may.")] = None,
+    on_loss: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="If its runner is lost: retry, fail or hold.")
+    ] = None,
+    stall_limit: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Take it from a runner after 30m without a sign of life."),
+    ] = None,
 ) -> dict[str, Any]:
     """Return the options that were given, by name; raises `InputInvalid`."""
     options = {
@@ -46,6 +58,11 @@ def job_options(
         "concurrency_key": concurrency_key,
         "tags": tag or None,
         "meta": json_object("--meta", meta),
+        "labels": label or None,
+        "runner": runner,
+        "pin_for": seconds("--pin-for", pin_for),
+        "on_loss": on_loss,
+        "stall_limit": seconds("--stall-limit", stall_limit),
     }
     return {name: value for name, value in options.items() if value is not None}
 

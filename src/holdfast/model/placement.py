@@ -18,7 +18,7 @@ class OnLoss(StrEnum):
     HOLD = "hold"
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Which runner may take a job, and what its loss means.
 
     A runner needs all of *labels*.  With *runner* only the one of that name may take it, for *pin_for*
