@@ -212,3 +212,10 @@ async def test_a_killed_runner_takes_its_programs_along(
         return not any(map(is_alive, pids))
 
     await eventually(gone)  # type: ignore[misc]
+
+
+def test_a_program_may_open_its_streams_anew(heard: Heard, tmp_path: Path) -> None:
+    """`echo >/dev/stderr` works also on the loop that the runner program runs on."""
+    with asyncio.Runner(loop_factory=pytest.importorskip("uvloop").new_event_loop) as runner:
+        end = runner.run(run(shell("echo a >/dev/stdout; echo b >/dev/stderr", tmp_path), heard))
+    assert (end.code, heard.streams) == (0, {"stdout": b"a\n", "stderr": b"b\n"})

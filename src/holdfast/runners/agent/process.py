@@ -83,6 +83,39 @@ class Told(msgspec.Struct):
     usage: dict[str, float | int] | None = None
 
 
+class Pipe:
+    """What a program writes into: a real pipe.
+
+    asyncio's own way to listen is a socket under uvloop, and ``echo … > /dev/stderr`` cannot open a socket.
+    """
+
+    def __init__(self, entrance: int, reader: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
+        self.entrance, self.reader, self._transport = entrance, reader, transport
+
+    @classmethod
+    async def opened(cls, undo: ExitStack) -> Self:
+        """Open a pipe, which *undo* closes again."""
+        reading, entrance = os.pipe()
+        reader = asyncio.StreamReader(limit=READ_SIZE)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", buffering=0)
+        )
+        pipe = cls(entrance, reader, transport)
+        undo.callback(pipe.close)
+        return pipe
+
+    def close_entrance(self) -> None:
+        """Leave the writing to the program: else its end would never be heard."""
+        entrance, self.entrance = self.entrance, -1
+        if entrance >= 0:
+            os.close(entrance)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.close_entrance()
+        self._transport.close()
+
+
 class Program:
     """One program that runs, under a keeper of its own."""
 
@@ -91,15 +124,15 @@ class Program:
         process: asyncio.subprocess.Process,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        pipes: Mapping[str, Pipe],
         listener: Listener,
     ) -> None:
-        self._process, self._reader, self._writer = process, reader, writer
+        self._process, self._reader, self._writer, self._pipes = process, reader, writer, pipes
         self._began = asyncio.get_running_loop().time()
         self.pid = 0
         self._pumps = [
-            asyncio.create_task(_pump(name, stream, listener), name=f"holdfast {name}")
-            for name, stream in (("stdout", process.stdout), ("stderr", process.stderr))
-            if stream is not None
+            asyncio.create_task(_pump(name, pipe.reader, listener), name=f"holdfast {name}")
+            for name, pipe in pipes.items()
         ]
 
     @classmethod
@@ -113,10 +146,13 @@ class Program:
         with theirs, ExitStack() as undo:
             undo.callback(ours.close)
             passed = (theirs.fileno(),) if channel is None else (theirs.fileno(), channel)
-            process = await _start_keeper(theirs.fileno(), passed, command.stdin)
+            pipes = {name: await Pipe.opened(undo) for name in ("stdout", "stderr")}
+            process = await _start_keeper(theirs.fileno(), passed, command.stdin, pipes)
+            for pipe in pipes.values():
+                pipe.close_entrance()
             reader, writer = await asyncio.open_unix_connection(sock=ours)
             undo.pop_all()
-        program = cls(process, reader, writer, listener)
+        program = cls(process, reader, writer, pipes, listener)
         try:
             await program._begin(command)
         except BaseException:
@@ -167,10 +203,14 @@ class Program:
         self._writer.close()
         for pump in self._pumps:
             pump.cancel()
+        for pipe in self._pipes.values():
+            pipe.close()
         await asyncio.shield(self._process.wait())
 
 
-async def _start_keeper(channel: int, passed: Sequence[int], stdin: bytes) -> asyncio.subprocess.Process:
+async def _start_keeper(
+    channel: int, passed: Sequence[int], stdin: bytes, pipes: Mapping[str, Pipe]
+) -> asyncio.subprocess.Process:
     # A file instead of a pipe: nobody has to feed it, and a program that does not read blocks nobody.
     with tempfile.TemporaryFile() as file:
         file.write(stdin)
@@ -179,8 +219,8 @@ async def _start_keeper(channel: int, passed: Sequence[int], stdin: bytes) -> as
             sys.executable,
             *("-I", "-S", os.fspath(keeper.__file__), str(channel)),
             stdin=file,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stdout=pipes["stdout"].entrance,
+            stderr=pipes["stderr"].entrance,
             pass_fds=tuple(passed),
             env={},
             start_new_session=True,
