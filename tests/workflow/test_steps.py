@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from datetime import timedelta
 from typing import Any
@@ -395,6 +396,34 @@ async def test_the_log_of_calls_is_redacted_by_rule(
         (failed, failed),
         ({"args": ["hunter2"]}, "token for hunter2"),
     ]
+
+
+async def test_an_error_is_redacted_by_rule_as_well(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """It tells what the step was given; the run itself meets all of it."""
+
+    @app.redact
+    def hide(_step: str, value: Any) -> Any:
+        return json.loads(json.dumps(value).replace("4111", "****"))
+
+    async def charge(card: str) -> None:
+        raise ValueError(f"card {card} was declined")
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> str:
+        try:
+            await run.step(charge, "4111", max_attempts=2, retry=holdfast.Constant(timedelta(0)))
+        except ValueError as error:
+            return str(error)
+        return "charged"
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await client.wait(handle.id, timeout=20) == "card 4111 was declined"
+    errors = [line.error for line in await client.activities(handle.id)]
+    text = "card **** was declined"
+    assert errors == [{"type": "ValueError", "message": text, "args": [text]}] * 2
 
 
 async def test_arguments_that_cannot_be_shown_do_not_fail_a_step(

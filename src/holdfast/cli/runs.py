@@ -218,8 +218,9 @@ def _step(step: StepRecord) -> tuple[object, ...]:
 
 
 def _error(error: Any) -> str | None:
-    if not isinstance(error, dict):
-        return None
+    if not isinstance(error, dict) or "type" not in error:
+        # Redacted by a rule.
+        return _value(error)
     text = f"{error.get('type')}: {error.get('message')}".strip()
     return _short(text.splitlines()[0])
 

@@ -32,7 +32,7 @@ class PostgresProgress:
             state=report.state,
             tries=report.tries,
             seconds=report.seconds,
-            error=_told(report.error),
+            error=_told(report.step, report.error, self._redactions),
             detail=None if report.detail is None else shown(report.step, report.detail),
         )
         self._pen.put(claim.fence, note)
@@ -63,7 +63,7 @@ class PostgresActivityLog:
             tried=activity.tried,
             parameters=self._shown(activity.step, activity.parameters),
             result=self._shown(activity.step, activity.result),
-            error=_told(activity.error),
+            error=_told(activity.step, activity.error, self._redactions),
             ago=activity.seconds,
             seconds=activity.seconds,
         )
@@ -81,5 +81,5 @@ class PostgresActivityLog:
         return None if value is None else self._redactions.shown(step, value)
 
 
-def _told(error: BaseException | None) -> str | None:
-    return None if error is None else Failures({}).recorded(error)
+def _told(step: str, error: BaseException | None, redactions: Redactions) -> str | None:
+    return None if error is None else redactions.error(step, Failures({}).recorded(error))

@@ -44,9 +44,9 @@ class StepState(StrEnum):
 class StepNote:
     """One place as it is to be written.
 
-    *result*, *error*, *detail*, *shown* and *parameters* are JSON text; *parameters* and *shown* (the result)
-    are for the log of calls, which gets a line where *parameters* is given.  *seconds* is how long ago it
-    began, *wake_in* in how many seconds it goes on.
+    *result*, *error*, *detail*, *shown* and *parameters* are JSON text; *parameters* and *shown* (the result
+    or the error) are for the log of calls, which gets a line where *parameters* is given.  *seconds* is how
+    long ago it began, *wake_in* in how many seconds it goes on.
     """
 
     branch: str

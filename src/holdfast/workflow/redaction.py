@@ -31,6 +31,10 @@ class Redactions:
             return None if text is None else _cut(text)
         return self.shown(step, msgspec.json.decode(text))
 
+    def error(self, step: str, text: str) -> str:
+        """Return what is logged of an error, which is JSON text: what it says may be what it was given."""
+        return self.shown(step, msgspec.json.decode(text)) if self._rules else text
+
     def shown(self, step: str, value: Any) -> str:
         """Return what is logged of any value, as JSON text."""
         try:

@@ -182,13 +182,14 @@ class _Trial:
         await self._replay.save(self._note(state, **facts))
 
     def _note(self, state: StepState, **facts: Any) -> StepNote:
-        result, logged = facts.get("result"), self._replay.redactions
+        name, logged = self._call.name, self._replay.redactions
+        error = facts.get("error")
         return self._spot.note(
             state,
             tries=self._tries,
             seconds=time.monotonic() - self._began,
-            parameters=logged.parameters(self._call.name, self._call.args, self._call.kwargs),
-            shown=logged.result(self._call.name, result),
+            parameters=logged.parameters(name, self._call.args, self._call.kwargs),
+            shown=logged.error(name, error) if error else logged.result(name, facts.get("result")),
             **facts,
         )
 

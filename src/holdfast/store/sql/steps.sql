@@ -52,7 +52,8 @@ with noted as (
 ), logged as (
     insert into holdfast.activities (run_id, attempt, branch, place, step, try, parameters, result, error, started_at,
                                      seconds)
-    select n.run_id, n.attempt, n.branch, n.place, n.name, n.tries, n.parameters, n.shown, n.error,
+    select n.run_id, n.attempt, n.branch, n.place, n.name, n.tries, n.parameters,
+           case when n.error is null then n.shown end, case when n.error is not null then coalesce(n.shown, n.error) end,
            holdfast.now() - make_interval(secs => n.seconds), n.seconds
     from noted n join written w on w.run_id = n.run_id and w.branch = n.branch and w.place = n.place
     where n.parameters is not null
