@@ -41,6 +41,7 @@ from holdfast.store.children import Place
 from holdfast.store.log_chunks import Arrival, LogLimits, Piece, StreamKey
 from holdfast.store.logs import LogLine
 from holdfast.store.runs import Suspended
+from holdfast.store.signals import Waiter
 from holdfast.store.sqlfile import blocks, rendered
 from holdfast.store.statement import Statement
 from holdfast.worker.sessions import Sessions
@@ -114,6 +115,12 @@ def started(stale: Fence) -> Statement[Any]:
     """The start of a child."""
     place = Place("main", 1, "greet", "child", "{}")
     return children.start_children(stale, place, [NewJob(kind="greet", args="{}")])
+
+
+async def taken_signal(scene: Scene, stale: Fence) -> Any:
+    """Take a signal, as one of those who look for theirs at the same time."""
+    [found] = await scene.run(signals.take_signals([Waiter(stale, "main", 2, "go")]))
+    return found
 
 
 def taken(stale: Fence) -> Statement[Any]:
@@ -263,7 +270,7 @@ WRITES: list[tuple[str, str, Write]] = [
         stated(lambda stale: activities.append_activities([(stale, called())])),
     ),
     ("renew_attempt", "renew", stated(leases.renew_attempt)),
-    ("take_signal", "take signal", stated(lambda stale: signals.take_signal(stale, "main", 2, "go"))),
+    ("take_signals", "take signal", taken_signal),
     ("start_children", "start child", stated(started)),
     ("take_children", "take children", stated(taken)),
     ("save_blob", "blob", stated(lambda stale: blobs.save_blob(stale, b"data"))),

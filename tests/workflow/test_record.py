@@ -17,6 +17,7 @@ from holdfast.runtime.events import Events
 from holdfast.store import blobs, checkpoints, children, runs, signals, steps
 from holdfast.store.attempts import Fence
 from holdfast.store.children import Place
+from holdfast.store.signals import Taken, Waiter
 from holdfast.testing import Clock, Probe, ThrowawayDatabase
 from tests.store.scene import Scene, fence
 
@@ -97,7 +98,7 @@ async def test_every_write_of_a_run_is_fenced(scene: Scene) -> None:
     for stale in (fence(job), Fence(job.id, job.attempt + 1)):
         place = Place("main", 0, "x", "child", "{}")
         assert await scene.run(steps.save_steps([(stale, note(StepState.COMPLETED, logged=True))])) == {}
-        assert await scene.run(signals.take_signal(stale, "main", 0, "go")) is None
+        assert await scene.run(signals.take_signals([Waiter(stale, "main", 0, "go")])) == [None]
         assert await scene.run(children.start_children(stale, place, [])) is None
         assert await scene.run(children.take_children(stale, "main", 0, family=1, count=1)) is None
         assert await scene.run(blobs.save_blob(stale, b"x")) is None
@@ -167,3 +168,32 @@ async def test_everything_of_a_run_is_pruned_with_it_and_nothing_before(
     leadership = Leadership(db.database, 4.0, lambda: None, events)
     await Pruner(db.database, leadership, MaintenanceConfig(), events).lead(await scene.lead())
     assert await left() == {table: [alive.id] for table in tables}
+
+
+async def test_places_that_look_at_the_same_time_get_a_signal_each(scene: Scene) -> None:
+    """Of one run and one name, in the order asked; another run and another name have their own."""
+    worker = await scene.worker()
+    first, second = await scene.one(worker), await scene.one(worker)
+    for run_id, name, payload in ((first.id, "go", "1"), (first.id, "go", "2"), (second.id, "go", "3")):
+        await scene.run(signals.send_signal(run_id, name, payload, None))
+    waiters = [
+        Waiter(fence(second), "main", 0, "go"),
+        Waiter(fence(first), "main/a", 0, "go"),
+        Waiter(fence(first), "main/b", 0, "stop"),
+        Waiter(fence(first), "main/c", 0, "go"),
+        Waiter(fence(first), "main/d", 0, "go"),
+        Waiter(Fence(first.id, first.attempt + 1), "main/e", 0, "go"),
+    ]
+    expected = [Taken("[3]"), Taken("[1]"), Taken(None), Taken("[2]"), Taken(None), None]
+    assert await scene.run(signals.take_signals(waiters)) == expected
+    assert await scene.run(signals.take_signals(waiters)) == expected
+
+
+async def test_runs_that_load_at_the_same_time_get_their_own_memory(scene: Scene) -> None:
+    """In the order asked, and nothing for one that has ended."""
+    worker = await scene.worker()
+    first, second, third = [await scene.one(worker) for _ in range(3)]
+    await write(scene, second, note(StepState.COMPLETED, tries=1, result='"mine"'))
+    await scene.complete(third)
+    found = await scene.run(steps.load_steps([third.id, second.id, first.id]))
+    assert [memory and [step.result for step in memory.steps] for memory in found] == [None, ['"mine"'], []]

@@ -34,7 +34,7 @@ from holdfast.rules.intervention import Intervention
 from holdfast.rules.seeds import first_seed
 from holdfast.rules.waiting import MOST_COUNTED
 from holdfast.store import bulk, interventions, jobs, overview, run_overview, runs, signals, steps
-from holdfast.store.convoy import Convoy
+from holdfast.store.convoy import JobConvoy
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.store.foreign import run_foreign
 from holdfast.store.run_overview import RunLook
@@ -69,7 +69,7 @@ class Client:
                 application_name="holdfast client",
             )
         )
-        self._convoy = Convoy(self._database)
+        self._convoy = JobConvoy(self._database)
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -34,7 +34,7 @@ from holdfast.rules.intervention import Intervention
 from holdfast.rules.seeds import first_seed
 from holdfast.rules.waiting import MOST_COUNTED
 from holdfast.store import bulk, interventions, jobs, overview, run_overview, runs, signals, steps
-from holdfast.store.convoy import SyncConvoy
+from holdfast.store.convoy import SyncJobConvoy
 from holdfast.store.foreign import run_foreign_sync
 from holdfast.store.run_overview import RunLook
 from holdfast.store.runs import ForkPoint
@@ -69,7 +69,7 @@ class SyncClient:
                 application_name="holdfast client",
             )
         )
-        self._convoy = SyncConvoy(self._database)
+        self._convoy = SyncJobConvoy(self._database)
 
     def __enter__(self) -> Self:
         self.open()

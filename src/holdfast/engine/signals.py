@@ -13,6 +13,7 @@ from holdfast.errors import LeaseLost
 from holdfast.model.step import MAIN
 from holdfast.store import signals
 from holdfast.store.database import Database
+from holdfast.store.signals import Waiter
 
 
 class PostgresSignals:
@@ -27,7 +28,8 @@ class PostgresSignals:
 
     async def take(self, claim: Claim, name: str, *, place: int, branch: str = MAIN) -> Signal | None:
         """Give the oldest signal to a place of a held run, or None; raises `LeaseLost`."""
-        taken = await self._database.run(signals.take_signal(claim.fence, branch, place, name))
+        waiter = Waiter(claim.fence, branch, place, name)
+        [taken] = await self._database.run(signals.take_signals([waiter]))
         if taken is None:
             raise LeaseLost(claim.run_id, claim.attempt)
         return None if taken.text is None else Signal(msgspec.json.decode(taken.text)[0])

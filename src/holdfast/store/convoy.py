@@ -1,16 +1,21 @@
-"""Enqueues that are under way at the same time travel together: one statement, one commit for all of them."""
+"""What is asked at the same time travels together: one statement, one commit for all of it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Generic, TypeVar
 
 from holdfast.errors import InputInvalid
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import jobs
 from holdfast.store.database import Database
+from holdfast.store.statement import Statement
 from holdfast.store.sync_database import SyncDatabase
+
+One = TypeVar("One")
+Answer = TypeVar("Answer")
 
 # As with completions: while two statements are under way the next one grows, so it is as large as the load.
 MOST_UNDER_WAY = 2
@@ -19,61 +24,80 @@ MOST_JOBS = 200
 MOST_TEXT = 1_000_000
 
 
-class Convoy:
-    """Enqueues single jobs of an async client.
+class Convoy(Generic[One, Answer]):
+    """Runs a statement for one, or for many where many ask at once.
 
-    Nobody waits for company: a job goes at once, and only what is asked for while two statements are under
-    way goes together with the next.  Each caller gets an answer after the commit of its own job, and an
-    error only for that.
+    Nobody waits for company: who asks goes at once, and only what is asked for while two statements are under
+    way goes together with the next, at most *most* of it and of *weigh* no more than a million.  Each gets an
+    answer after the commit of its own, and an error only for that.  Who gives up waits *patience* seconds
+    for what is under way for him, so that it does not happen behind his back.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._waiting: list[tuple[NewJob, asyncio.Future[JobHandle]]] = []
+    def __init__(
+        self,
+        database: Database,
+        make: Callable[[Sequence[One]], Statement[list[Answer]]],
+        *,
+        most: int,
+        weigh: Callable[[One], int] = lambda _: 0,
+        patience: float = 0.0,
+    ) -> None:
+        self._database, self._make = database, make
+        self._most, self._weigh, self._patience = most, weigh, patience
+        self._waiting: list[tuple[One, asyncio.Future[Answer]]] = []
         self._under_way = 0
-        self._journeys: set[asyncio.Task[Answers]] = set()
+        self._journeys: set[asyncio.Task[Sequence[Answer | BaseException]]] = set()
 
-    async def enqueue(self, job: NewJob) -> JobHandle:
-        """Put *job* in; a key may make it wait for others or be refused, so one with a key goes alone."""
-        if job.unique_key is not None or job.concurrency_key is not None:
-            return await self._alone(job)
+    async def ask(self, one: One) -> Answer:
+        """Return the answer for *one*."""
         if self._under_way < MOST_UNDER_WAY:
             self._under_way += 1
             try:
-                return await self._alone(job)
+                return await self.ask_alone(one)
             finally:
                 self._under_way -= 1
                 self._send()
-        answer: asyncio.Future[JobHandle] = asyncio.get_running_loop().create_future()
-        self._waiting.append((job, answer))
-        return await answer
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((one, answer))
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            if self._patience and all(answer is not waiting for _, waiting in self._waiting):
+                await asyncio.wait({answer}, timeout=self._patience)
+            answer.cancel()
+            raise
 
-    async def _alone(self, job: NewJob) -> JobHandle:
-        [handle] = await self._database.run(jobs.enqueue_jobs([job]))
-        return handle
+    async def ask_alone(self, one: One) -> Answer:
+        """Return the answer for *one*, by a statement of its own."""
+        [answer] = await self._database.run(self._make([one]))
+        return answer
 
     def _send(self) -> None:
         # Who has given up waiting is left out.
         waiting = [one for one in self._waiting if not one[1].done()]
-        count = text = 0
-        while count < min(len(waiting), MOST_JOBS) and (not count or text < MOST_TEXT):
-            text += len(waiting[count][0].args)
+        count = weight = 0
+        while count < min(len(waiting), self._most) and (not count or weight < MOST_TEXT):
+            weight += self._weigh(waiting[count][0])
             count += 1
         self._waiting = waiting[count:]
         if count:
             self._under_way += 1
-            travellers = [job for job, _ in waiting[:count]]
+            travellers = [one for one, _ in waiting[:count]]
             self._journeys.add(journey := asyncio.create_task(self._together(travellers)))
             journey.add_done_callback(partial(self._arrived, [answer for _, answer in waiting[:count]]))
 
-    async def _together(self, travellers: Sequence[NewJob]) -> Answers:
+    async def _together(self, travellers: Sequence[One]) -> Sequence[Answer | BaseException]:
         try:
-            return await self._database.run(jobs.enqueue_jobs(travellers))
+            return await self._database.run(self._make(travellers))
         except InputInvalid:
             # Nothing went in; the others need not suffer for the one with the bad value.
-            return await asyncio.gather(*(self._alone(job) for job in travellers), return_exceptions=True)
+            return await asyncio.gather(*(self.ask_alone(one) for one in travellers), return_exceptions=True)
 
-    def _arrived(self, waiting: Sequence[asyncio.Future[JobHandle]], journey: asyncio.Task[Answers]) -> None:
+    def _arrived(
+        self,
+        waiting: Sequence[asyncio.Future[Answer]],
+        journey: asyncio.Task[Sequence[Answer | BaseException]],
+    ) -> None:
         self._under_way -= 1
         self._journeys.discard(journey)
         error = asyncio.CancelledError() if journey.cancelled() else journey.exception()
@@ -88,7 +112,22 @@ class Convoy:
         self._send()
 
 
-class SyncConvoy:
+class JobConvoy:
+    """Enqueues single jobs of an async client."""
+
+    def __init__(self, database: Database) -> None:
+        self._convoy: Convoy[NewJob, JobHandle] = Convoy(
+            database, jobs.enqueue_jobs, most=MOST_JOBS, weigh=lambda job: len(job.args)
+        )
+
+    async def enqueue(self, job: NewJob) -> JobHandle:
+        """Put *job* in; a key may make it wait for others or be refused, so one with a key goes alone."""
+        if job.unique_key is not None or job.concurrency_key is not None:
+            return await self._convoy.ask_alone(job)
+        return await self._convoy.ask(job)
+
+
+class SyncJobConvoy:
     """The same face for the sync client, whose threads each go alone."""
 
     def __init__(self, database: SyncDatabase) -> None:
@@ -98,6 +137,3 @@ class SyncConvoy:
         """Put *job* in."""
         [handle] = self._database.run(jobs.enqueue_jobs([job]))
         return handle
-
-
-Answers = Sequence[JobHandle | BaseException]

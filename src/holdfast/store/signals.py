@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from holdfast.model.run import UnreadSignal
 from holdfast.store.attempts import Fence
@@ -25,14 +27,32 @@ class Taken:
     text: str | None
 
 
-def take_signal(fence: Fence, branch: str, place: int, name: str) -> Statement[Taken | None]:
-    """Give the oldest unread signal to a place and record it there; None: the lease was lost."""
-    parameters = (fence.job_id, fence.attempt, branch, place, name)
-    return Statement("take_signal", _SQL["take_signal"], parameters, _taken)
+class Waiter(NamedTuple):
+    """A place of a held run that waits for a signal of that name."""
+
+    fence: Fence
+    branch: str
+    place: int
+    name: str
 
 
-def _taken(rows: Sequence[Row]) -> Taken | None:
-    return Taken(rows[0][0]) if rows else None
+def take_signals(waiters: Sequence[Waiter]) -> Statement[list[Taken | None]]:
+    """Give each place the oldest unread signal and record it there; None: the lease was lost."""
+    parameters = (
+        [one.fence.job_id for one in waiters],
+        [one.fence.attempt for one in waiters],
+        [one.branch for one in waiters],
+        [one.place for one in waiters],
+        [one.name for one in waiters],
+    )
+    return Statement("take_signals", _SQL["take_signals"], parameters, partial(_taken, len(waiters)))
+
+
+def _taken(count: int, rows: Sequence[Row]) -> list[Taken | None]:
+    taken: list[Taken | None] = [None] * count
+    for nth, text in rows:
+        taken[nth - 1] = Taken(text)
+    return taken
 
 
 def list_signals(run_id: int) -> Statement[list[UnreadSignal]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,16 +28,18 @@ class Memory:
     steps: list[RecordedStep]
 
 
-def load_steps(run_id: int) -> Statement[Memory | None]:
-    """Load what a run remembers; None where it has ended."""
-    return Statement("load_steps", _SQL["load_steps"], (run_id,), _memory)
+def load_steps(run_ids: Sequence[int]) -> Statement[list[Memory | None]]:
+    """Load what each run remembers; None where it has ended."""
+    return Statement("load_steps", _SQL["load_steps"], (list(run_ids),), partial(_memories, run_ids))
 
 
-def _memory(rows: Sequence[Row]) -> Memory | None:
-    if not rows:
-        return None
-    now, cancelled, paused = rows[0][:3]
-    return Memory(now, cancelled, paused, [_recorded(row[3:]) for row in rows if row[3] is not None])
+def _memories(run_ids: Sequence[int], rows: Sequence[Row]) -> list[Memory | None]:
+    memories: dict[int, Memory] = {}
+    for run_id, now, cancelled, paused, *step in rows:
+        memory = memories.setdefault(run_id, Memory(now, cancelled, paused, []))
+        if step[0] is not None:
+            memory.steps.append(_recorded(step))
+    return [memories.get(run_id) for run_id in run_ids]
 
 
 def _recorded(row: Row) -> RecordedStep:

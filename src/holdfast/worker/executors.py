@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.app.handler import Executor, Handler
 from holdfast.app.job import Job
 from holdfast.store.database import Database
+from holdfast.worker.archive import Archive
 from holdfast.worker.journal import Journal
 from holdfast.worker.ledger import RunLedger
 from holdfast.worker.port import AttemptPort
@@ -28,8 +29,11 @@ class Executors:
     handler is refused, and its slot is taken until the handler returns.
     """
 
-    def __init__(self, database: Database, journal: Journal, scribe: Scribe, slots: int) -> None:
-        self._database, self._journal, self.scribe = database, journal, scribe
+    def __init__(
+        self, database: Database, journal: Journal, scribe: Scribe, archive: Archive, slots: int
+    ) -> None:
+        self._database, self._journal = database, journal
+        self._scribe, self._archive = scribe, archive
         self._sessions = Sessions(database.config, slots)
         self._threads = Threads()
         self._processes = ProcessPool(database.config)
@@ -55,7 +59,8 @@ class Executors:
             running,
             self._port(running),
             database=self._database,
-            scribe=self.scribe,
+            scribe=self._scribe,
+            archive=self._archive,
             sessions=self._sessions,
             places=self,
         )

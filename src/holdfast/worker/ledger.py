@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -18,7 +18,10 @@ from holdfast.model.step import StepNote
 from holdfast.store import attempts
 from holdfast.store.attempts import Ended
 from holdfast.store.database import Connection, Database, own_errors, run_on
+from holdfast.store.signals import Taken, Waiter
 from holdfast.store.statement import Statement
+from holdfast.store.steps import Memory
+from holdfast.worker.archive import Archive
 from holdfast.worker.port import AttemptPort
 from holdfast.worker.running import Cause, Running, TimedOut
 from holdfast.worker.scribe import Scribe
@@ -50,12 +53,14 @@ class RunLedger:
         *,
         database: Database,
         scribe: Scribe,
+        archive: Archive,
         sessions: Sessions,
         places: SyncPlaces,
     ) -> None:
         self.claimed, self.fence, self.heard = running.claimed, running.fence, running.heard
         self._running, self._port = running, port
-        self._database, self._scribe, self._sessions, self._places = database, scribe, sessions, places
+        self._database, self._scribe, self._archive = database, scribe, archive
+        self._sessions, self._places = sessions, places
 
     async def save(self, notes: Sequence[StepNote]) -> bool:
         """Write places; answers whether the run is to be paused."""
@@ -65,12 +70,24 @@ class RunLedger:
         """Write a place behind the run's back."""
         self._scribe.hand_in(self.fence, [note]).add_done_callback(_overlook)
 
+    async def load(self) -> Memory | None:
+        """Load what the run remembers; None where it has ended."""
+        return await self._insist(lambda: self._archive.load(self.fence.job_id))
+
+    async def take_signal(self, waiter: Waiter) -> Taken | None:
+        """Give a place the oldest signal of its name; None: the lease was lost."""
+        return await self._insist(lambda: self._archive.take_signal(waiter))
+
     async def ask(self, statement: Statement[T]) -> T:
-        """Run a statement, as often as the database is away, for as long as the lease is not lost."""
+        """Run a statement."""
+        return await self._insist(lambda: self._database.run(statement))
+
+    async def _insist(self, question: Callable[[], Awaitable[T]]) -> T:
+        """Ask as often as the database is away, for as long as the lease is not lost."""
         pause = FIRST_PAUSE
         while True:
             try:
-                return await self._database.run(statement)
+                return await question()
             except (DatabaseUnavailable, DatabaseRefused):
                 if self._running.cause is Cause.LOST:
                     raise LeaseLost(self.fence.job_id, self.fence.attempt) from None

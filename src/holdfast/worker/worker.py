@@ -19,6 +19,7 @@ from holdfast.runtime.events import Events
 from holdfast.store import workers
 from holdfast.store.database import Database
 from holdfast.store.workers import NewWorker
+from holdfast.worker.archive import Archive
 from holdfast.worker.attention import Attention
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.claimer import Claimer
@@ -49,7 +50,7 @@ class Worker:
         self.journal = Journal(database, self.held, events)
         self.reporter.before_flush = self.journal.settle
         self.scribe = Scribe(database, self.held, events)
-        self._executors = Executors(database, self.journal, self.scribe, config.slots)
+        self._executors = Executors(database, self.journal, self.scribe, Archive(database), config.slots)
         performer = Performer(app, self._executors)
         self.slots = Slots(config.slots, self._buffer, performer, self.reporter, self.held, events)
         self.claimer = Claimer(

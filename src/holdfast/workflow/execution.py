@@ -14,7 +14,7 @@ from holdfast.model.step import COMPENSATION, MAIN
 from holdfast.rules.outcome import poisoned, storable
 from holdfast.rules.seeds import first_seed, next_seed
 from holdfast.rules.telling import one_line, told
-from holdfast.store import runs, steps
+from holdfast.store import runs
 from holdfast.workflow.calls import StepCall
 from holdfast.workflow.ends import Continued, Ended, Raised, Returned
 from holdfast.workflow.history import History
@@ -171,7 +171,7 @@ class Execution:
         return self._workflow.function(**{self._workflow.run_parameter: run}, **self._arguments)
 
     async def _load(self) -> None:
-        memory = await self._ledger.ask(steps.load_steps(self._ledger.fence.job_id))
+        memory = await self._ledger.load()
         if memory is None:
             raise LeaseLost(self._ledger.fence.job_id, self._ledger.fence.attempt)
         self._moments.set(memory.now)

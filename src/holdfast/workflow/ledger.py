@@ -10,7 +10,9 @@ from holdfast.app.handler import Executor, Handler
 from holdfast.model.job import ClaimedJob
 from holdfast.model.step import StepNote
 from holdfast.store.attempts import Fence
+from holdfast.store.signals import Taken, Waiter
 from holdfast.store.statement import Statement
+from holdfast.store.steps import Memory
 
 T = TypeVar("T")
 
@@ -35,6 +37,12 @@ class Ledger(Protocol):
 
     def show(self, note: StepNote) -> None:
         """Write a place behind the run's back; whether that succeeds is nobody's concern."""
+
+    async def load(self) -> Memory | None:
+        """Load what the run remembers, as often as the database is away; None where it has ended."""
+
+    async def take_signal(self, waiter: Waiter) -> Taken | None:
+        """Give a place the oldest signal of its name; None: the lease was lost."""
 
     async def ask(self, statement: Statement[T]) -> T:
         """Run a statement, as often as the database is away."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 from holdfast.errors import HoldfastError, InputInvalid, LeaseLost, NonDeterministicRun, StepsAtOnce
 from holdfast.model.outcome import Suspend
 from holdfast.model.step import StepKind, StepNote, StepState
+from holdfast.store.signals import Taken, Waiter
 from holdfast.store.statement import Statement
 from holdfast.workflow.branch import Branch, Spot, Unwinding, Wait, current_branch
 from holdfast.workflow.calls import StepCall
@@ -259,10 +260,18 @@ class Replay:
 
     async def ask(self, statement: Statement[T | None]) -> T:
         """Run a fenced statement that answers nothing where the lease is lost."""
+        return await self._answered(lambda: self.ledger.ask(statement))
+
+    async def take_signal(self, spot: Spot) -> Taken:
+        """Give a place the oldest signal of its name."""
+        waiter = Waiter(self.ledger.fence, spot.branch.name, spot.place, spot.name)
+        return await self._answered(lambda: self.ledger.take_signal(waiter))
+
+    async def _answered(self, question: Callable[[], Awaitable[T | None]]) -> T:
         if not self.notebook.is_blank:
             await self.save()
         try:
-            answer = await self.ledger.ask(statement)
+            answer = await question()
             if answer is None:
                 raise LeaseLost(self.ledger.fence.job_id, self.ledger.fence.attempt)
         except HoldfastError as error:

@@ -12,7 +12,7 @@ from holdfast.app.handler import JobRequest
 from holdfast.errors import ChildFailed, OptionInvalid, SignalTimeout
 from holdfast.model.job import NewJob
 from holdfast.model.step import StepKind, StepState
-from holdfast.store import children, signals
+from holdfast.store import children
 from holdfast.store.children import Place
 from holdfast.workflow.branch import Spot, Wait
 from holdfast.workflow.history import Entry
@@ -70,9 +70,8 @@ async def _take_signal(replay: Replay, spot: Spot, timeout: float | None) -> Non
     due = spot.entry.due if spot.entry is not None else None
     if due is None and timeout is not None:
         due = time.monotonic() + timeout
-    place = (replay.ledger.fence, spot.branch.name, spot.place, spot.name)
     while True:
-        taken = await replay.ask(signals.take_signal(*place))
+        taken = await replay.take_signal(spot)
         if taken.text is not None:
             _complete(replay, spot, taken.text)
             return

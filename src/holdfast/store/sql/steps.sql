@@ -1,14 +1,16 @@
 -- What runs remember of their steps, and the log of every call.
 
 -- name: load_steps
--- Everything that a run remembers, in order of branch and place, each row behind the database's now, whether a cancel
--- and whether a pause was requested; one row without a step where nothing was recorded.  Zero rows: the run has ended.
-select holdfast.now(), l.cancel_requested_at is not null,
-       exists (select from holdfast.suspensions p where p.run_id = $1::bigint and p.paused), s.branch, s.place, s.name, s.kind, s.state, s.tries,
-       s.wake_at, s.child_id, s.result::text, s.error::text, s.detail::text
-from holdfast.live_jobs l left join holdfast.steps s on s.run_id = l.job_id
-where l.job_id = $1::bigint
-order by s.branch, s.place;
+-- Everything that these runs remember, in order of run, branch and place, each row behind its run, the database's now,
+-- whether a cancel and whether a pause was requested; one row without a step where nothing was recorded.  A run that is
+-- missing has ended.
+select l.job_id, holdfast.now(), l.cancel_requested_at is not null,
+       exists (select from holdfast.suspensions p where p.run_id = any (array[l.job_id]) and p.paused),
+       s.branch, s.place, s.name, s.kind, s.state, s.tries, s.wake_at, s.child_id, s.result::text, s.error::text,
+       s.detail::text
+from holdfast.live_jobs l left join holdfast.steps s on s.run_id = any (array[l.job_id])
+where l.job_id = any ($1::bigint[])
+order by l.job_id, s.branch, s.place;
 
 -- name: save_steps
 -- Writes places of held runs, and a line of the log for each call of a step ($15 is its parameters, null for none), one

@@ -1,0 +1,34 @@
+"""Reads for runs: what they remember, and the signals that have come; for many runs in one statement."""
+
+from __future__ import annotations
+
+from holdfast.store import signals, steps
+from holdfast.store.convoy import Convoy
+from holdfast.store.database import Database
+from holdfast.store.signals import Taken, Waiter
+from holdfast.store.steps import Memory
+
+# What a run remembers may be large: so many of them travel together, and so many that look for a signal.
+MOST_MEMORIES = 50
+MOST_WAITERS = 200
+# How long a run that is stopped waits for a signal which is under way to it, in seconds: what is taken is
+# recorded, and whoever goes on from the record is not to come before it.
+PATIENCE = 1.0
+
+
+class Archive:
+    """Answers each run as soon as a connection is free; what is asked meanwhile is asked together."""
+
+    def __init__(self, database: Database) -> None:
+        self._memories: Convoy[int, Memory | None] = Convoy(database, steps.load_steps, most=MOST_MEMORIES)
+        self._signals: Convoy[Waiter, Taken | None] = Convoy(
+            database, signals.take_signals, most=MOST_WAITERS, patience=PATIENCE
+        )
+
+    async def load(self, run_id: int) -> Memory | None:
+        """Return what a run remembers; None where it has ended."""
+        return await self._memories.ask(run_id)
+
+    async def take_signal(self, waiter: Waiter) -> Taken | None:
+        """Give a place its signal; None: the lease was lost."""
+        return await self._signals.ask(waiter)
