@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import holdfast
+from holdfast.testing import ThrowawayDatabase
 
 SOON = holdfast.Constant(timedelta(milliseconds=10))
 
@@ -66,3 +67,28 @@ async def test_a_worker_forgets_functions_that_were_steps(
     gc.collect()
     # The slot may still hold the frames of its latest run.
     assert [one for one in held[:-1] if one() is not None] == []
+
+
+async def test_a_fork_keeps_large_results_when_the_other_run_is_gone(
+    db: ThrowawayDatabase, client: holdfast.Client, work: Any, app: holdfast.App, rests: Any
+) -> None:
+    """What it remembers is its own: the first run may begin anew or be pruned."""
+
+    async def scan() -> bytes:
+        return b"page"
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> str:
+        kept = await run.blob(scan)
+        await run.wait_signal("on")
+        return (await run.read(kept)).decode()
+
+    await work(app)
+    first = await client.enqueue(plan.job())
+    await rests(first.id)
+    fork = await client.fork(first.id, at="scan")
+    await client.signal(first.id, "on")
+    assert await client.wait(first.id, timeout=20) == "page"
+    await db.fetch("delete from holdfast.blobs where run_id = $1", first.id)
+    await client.signal(fork.id, "on")
+    assert await client.wait(fork.id, timeout=20) == "page"

@@ -161,8 +161,8 @@ class App:
         """Register a rule for the log of step calls: from a step's name and a value to what is logged.
 
         A value is ``{"args": […], "kwargs": {…}}``, a result, or an error (``{"type": …, "message": …}`` with
-        its ``"args"`` and ``"attributes"``), as plain JSON data.  Rules are applied in order; where one fails,
-        nothing of the value is logged.  What runs remember is not changed by them.
+        its ``"args"`` and ``"attributes"``), as plain JSON data.  Rules are applied in order; where one
+        fails, nothing of the value is logged.  What runs remember is not changed by them.
         """
         self.redactions.append(rule)
         return rule

@@ -101,11 +101,13 @@ create table holdfast.activities (
 );
 create index activities_run on holdfast.activities (run_id, id);
 
+-- A fork has copies of its own under the same ids: what it remembers names them, and the other run may be pruned.
 create table holdfast.blobs (
-    id         bigint generated always as identity primary key,
+    id         bigint generated always as identity,
     run_id     bigint not null,
     data       bytea not null,
-    created_at timestamptz not null
+    created_at timestamptz not null,
+    primary key (id, run_id)
 );
 alter table holdfast.blobs alter column data set storage external;
 create index blobs_run on holdfast.blobs (run_id);
@@ -392,6 +394,8 @@ begin
     select forked, 'main', -1, 'seed', 'seed', 'completed', 0, coalesce(
         (select s.result from holdfast.steps s where s.run_id = source and s.branch = 'main' and s.place = -1),
         to_json(seed));
+    insert into holdfast.blobs (id, run_id, data, created_at) overriding system value
+    select b.id, forked, b.data, b.created_at from holdfast.blobs b where b.run_id = source and b.created_at <= moment;
     insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
     values (holdfast.now(), actor, 'run.fork', 'job ' || source, reason,
             jsonb_build_object('fork', forked, 'branch', from_branch, 'step', step));

@@ -12,5 +12,5 @@ select h.job_id, $3::bytea, holdfast.now() from held h
 returning id;
 
 -- name: load_blob
--- The data of a blob.  Zero rows: there is none, or its run was pruned.
-select b.data from holdfast.blobs b where b.id = $1::bigint;
+-- The data of a blob, which forks of its run have as well.  Zero rows: there is none, or its runs were pruned.
+select b.data from holdfast.blobs b where b.id = $1::bigint limit 1;
