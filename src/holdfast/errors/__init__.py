@@ -39,6 +39,7 @@ HoldfastError
 ├── StepFailed                   a step failed with an error that cannot be rebuilt by its type
 ├── ChildFailed                  a child of a run failed or was cancelled
 ├── SignalTimeout                the signal that a run waited for did not come in time
+├── CutShort                     a timeout around a step or a wait of a run has ended it
 ├── NonDeterministicRun          a run's code asks for another step than was recorded
 ├── RunEnded                     the run has ended or never was: it takes no signals
 ├── NotARun                      the job is no execution of a workflow
@@ -131,6 +132,7 @@ from holdfast.errors.runners import (
 from holdfast.errors.runs import (
     BlobNotFound,
     ChildFailed,
+    CutShort,
     NonDeterministicRun,
     NotARun,
     RunEnded,
@@ -165,6 +167,7 @@ __all__ = [
     "ChildDied",
     "ChildFailed",
     "ConnectionUnsupported",
+    "CutShort",
     "DatabaseOutOfReach",
     "DatabaseRefused",
     "DatabaseUnavailable",

@@ -32,6 +32,17 @@ class SignalTimeout(HoldfastError, TimeoutError):
         self.name = name
 
 
+class CutShort(HoldfastError, TimeoutError):
+    """A timeout around a step or a wait of a run, such as asyncio's, has ended it; *what* says which."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} was cut short by a timeout around it, which counts anew whenever the run goes on: "
+            "use run.step(..., timeout=...) or run.wait_signal(..., timeout=...)"
+        )
+        self.what = what
+
+
 class NonDeterministicRun(HoldfastError):
     """The code of a run asks for another step than was recorded at that place; the run is kept."""
 

@@ -62,9 +62,9 @@ class RunLedger:
         self._database, self._scribe, self._archive = database, scribe, archive
         self._sessions, self._places = sessions, places
 
-    async def save(self, notes: Sequence[StepNote]) -> bool:
+    def save(self, notes: Sequence[StepNote]) -> asyncio.Future[bool]:
         """Write places; answers whether the run is to be paused."""
-        return await self._scribe.write(self.fence, notes)
+        return self._scribe.hand_in(self.fence, notes)
 
     def show(self, note: StepNote) -> None:
         """Write a place behind the run's back."""
@@ -152,6 +152,10 @@ class RunLedger:
     def is_cancelled(self) -> bool:
         """True once the attempt is being stopped because its cancel was requested."""
         return self._running.cause is Cause.CANCEL
+
+    def is_stopped(self) -> bool:
+        """True once the attempt is being stopped from outside."""
+        return self._running.is_stopped
 
     def heed_cancel(self) -> None:
         """Take note that the run knows of its cancel: nobody is to stop it for that any more."""

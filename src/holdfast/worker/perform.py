@@ -121,6 +121,7 @@ class Performer:
         running.stop = stop
         try:
             async with asyncio.timeout(running.claimed.timeout) as limit:
+                running.limit = limit
                 return await call
         except TimeoutError:
             if limit.expired():

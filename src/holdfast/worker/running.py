@@ -37,6 +37,7 @@ class Running:
     *stop* ends the handler: it cancels the coroutine or kills the process; a thread can only be told.
     *error* is what the handler raised, for whoever wants more than its text.
     *ending* says that its own transaction is about to end it, *settled* that it has.
+    *limit* is the clock of its own timeout, where that cancels its handler.
     *leftover* is a thread that works on although its attempt has ended; it takes the slot until it is done.
     """
 
@@ -50,6 +51,7 @@ class Running:
         "heard",
         "job",
         "leftover",
+        "limit",
         "marked",
         "settled",
         "stop",
@@ -67,6 +69,7 @@ class Running:
         self.settled = False
         self.job: Job | None = None
         self.leftover: asyncio.Future[Any] | None = None
+        self.limit: asyncio.Timeout | None = None
         self.stop: Callable[[], object] | None = None
 
     def interrupt(self, cause: Cause) -> None:
@@ -78,6 +81,11 @@ class Running:
             self.job.lost = self.job.lost or cause is Cause.LOST
         if self.stop is not None:
             self.stop()
+
+    @property
+    def is_stopped(self) -> bool:
+        """True once somebody stops the handler from outside, or the timeout of its job does."""
+        return self.cause is not None or (self.limit is not None and self.limit.expired())
 
     def end(self, committed: bool) -> None:
         """Note what came of the attempt's own transaction."""

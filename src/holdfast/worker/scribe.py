@@ -51,12 +51,8 @@ class Scribe:
         self._pages: list[Page] = []
         self._flights: set[asyncio.Task[None]] = set()
 
-    async def write(self, fence: Fence, notes: Sequence[StepNote]) -> bool:
-        """Write places of a run; answers whether it is to be paused; raises `LeaseLost`."""
-        return await self.hand_in(fence, notes)
-
     def hand_in(self, fence: Fence, notes: Sequence[StepNote]) -> asyncio.Future[bool]:
-        """Take places of a run; the future tells when they are written, or why not."""
+        """Write places of a run; the future tells whether it is to be paused, or raises `LeaseLost`."""
         page = Page(fence, notes, asyncio.get_running_loop().create_future())
         self._pages.append(page)
         self._take_off()

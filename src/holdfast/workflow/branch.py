@@ -37,13 +37,15 @@ class Wait:
 class Branch:
     """One branch while it is in memory.
 
-    *cancelled* says that a sibling has failed: the next step is told so.  *in_step* is true while a function
+    *cancelled* says that a sibling has failed: the next step is told so.  *cut* says that the code was
+    told of a timeout around it.  *in_step* is true while a function
     of the user runs, which can be cancelled.
     """
 
     __slots__ = (
         "busy",
         "cancelled",
+        "cut",
         "draws",
         "future",
         "in_step",
@@ -59,7 +61,7 @@ class Branch:
         self.name, self.parent = name, parent
         self.place = self.draws = 0
         self.names: dict[str, int] = {}
-        self.busy = self.cancelled = self.in_step = False
+        self.busy = self.cancelled = self.cut = self.in_step = False
         self.wait: Wait | None = None
         self.future: asyncio.Future[None] | None = None
         self.task: asyncio.Task[Any] | None = None
@@ -84,6 +86,11 @@ class Spot:
     def is_final(self) -> bool:
         """True where the answer is recorded."""
         return self.entry is not None and self.entry.state.is_final
+
+    @property
+    def told(self) -> str:
+        """What is asked for, as people are told of it."""
+        return f"{self.kind} {self.name!r}"
 
     def note(self, state: StepState, **facts: Any) -> StepNote:
         """Return what is to be written at this place."""

@@ -8,11 +8,13 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from holdfast.app.options import checked_text
-from holdfast.errors import InputInvalid, OptionInvalid
+from holdfast.errors import CutShort, InputInvalid, OptionInvalid
+from holdfast.model.step import StepKind
 from holdfast.workflow.branch import Branch, Unwinding, Wait, current_branch
 from holdfast.workflow.replay import Replay
 
 R = TypeVar("R")
+JOIN = "`async with run.branches()`"
 
 
 class BranchHandle(Generic[R]):
@@ -124,7 +126,19 @@ class Branches:
         return handle.result()
 
     async def _join(self) -> None:
-        await self._replay.idle(self._parent, Wait("its branches", joins=True))
+        """Wait until one branch has ended, or a timeout around them all is over, which takes a place."""
+        parent = self._parent
+        met = self._replay.history.at(parent.name, parent.place)
+        if met is not None and (met.kind, met.name) == (StepKind.CANCEL, JOIN):
+            parent.place += 1
+            met.visited = True
+            raise CutShort(JOIN)
+        try:
+            await self._replay.idle(parent, Wait("its branches", joins=True))
+        except asyncio.CancelledError:
+            parent.place += 1
+            self._replay.heed_cut(parent, parent.place - 1, JOIN)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -137,7 +151,11 @@ class Branches:
         while any(not handle.is_done for handle in self._handles):
             if not self._failed and (self._errors() or self._parent.cancelled):
                 self._stop_all()
-            await self._join()
+            try:
+                await self._join()
+            except CutShort as cut:
+                error = error or cut
+                self._stop_all()
         self._tell(error)
 
     def _errors(self) -> list[BaseException]:
@@ -159,6 +177,8 @@ class Branches:
 
     def _tell(self, error: BaseException | None) -> None:
         failures = self._errors()
+        if isinstance(error, CutShort) and not failures:
+            raise error
         if not (error is None or isinstance(error, asyncio.CancelledError) or _is_among(error, failures)):
             failures.insert(0, error)
         if failures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
@@ -32,7 +33,7 @@ class Ledger(Protocol):
     fence: Fence
     heard: float
 
-    async def save(self, notes: Sequence[StepNote]) -> bool:
+    def save(self, notes: Sequence[StepNote]) -> asyncio.Future[bool]:
         """Write places; answers whether the run is to be paused."""
 
     def show(self, note: StepNote) -> None:
@@ -74,6 +75,9 @@ class Ledger(Protocol):
 
     def is_cancelled(self) -> bool:
         """True once the attempt is being stopped because its cancel was requested."""
+
+    def is_stopped(self) -> bool:
+        """True once the attempt is stopped from outside: by a cancel, a release, a timeout, a lost lease."""
 
     def heed_cancel(self) -> None:
         """Take note that the run knows of its cancel: nobody is to stop it for that any more."""

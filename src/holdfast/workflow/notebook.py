@@ -9,6 +9,7 @@ from holdfast.model.job import NewJob
 from holdfast.model.step import StepNote
 from holdfast.store import jobs, steps
 from holdfast.store.statement import Statement
+from holdfast.workflow.cuts import unhurt
 from holdfast.workflow.ledger import Ledger
 
 
@@ -33,10 +34,10 @@ class Notebook:
         written, new = self._taken(others)
         written += notes
         if new:
-            answers = await self.ledger.commit(*self._posted(written, new))
+            answers = await unhurt(self.ledger, self.ledger.commit(*self._posted(written, new)))
             self.paused = answers[0][self.ledger.fence.job_id]
         elif written:
-            self.paused = await self.ledger.save(written)
+            self.paused = await unhurt(self.ledger, self.ledger.save(written))
 
     async def finish(self, value: Any) -> None:
         """Complete the run and enqueue what it left to enqueue, in one transaction."""

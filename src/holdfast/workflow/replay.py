@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from holdfast.errors import HoldfastError, InputInvalid, LeaseLost, NonDeterministicRun, StepsAtOnce
+from holdfast.errors import CutShort, HoldfastError, InputInvalid, LeaseLost, NonDeterministicRun, StepsAtOnce
 from holdfast.model.outcome import Suspend
 from holdfast.model.step import StepKind, StepNote, StepState
 from holdfast.store.signals import Taken, Waiter
 from holdfast.store.statement import Statement
 from holdfast.workflow.branch import Branch, Spot, Unwinding, Wait, current_branch
 from holdfast.workflow.calls import StepCall
+from holdfast.workflow.cuts import is_cut, unhurt
 from holdfast.workflow.ends import Ended, Frozen, Raised, Returned
 from holdfast.workflow.failures import Failures
 from holdfast.workflow.history import History
@@ -28,6 +29,10 @@ T = TypeVar("T")
 
 # How long the code of a run may take to unwind, in seconds.
 LONGEST_UNWINDING = 5.0
+TOO_LATE = (
+    "nothing can be asked of a run inside of a timeout that is over: "
+    "catch the TimeoutError outside of the `async with asyncio.timeout(...)` block"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,9 @@ class Replay:
             self._over = True
         if self._fate is not None:
             raise self._fate
+        if main.cut and is_cut():
+            # Whoever cut the code short has not taken it back: it was no timeout inside of it.
+            raise asyncio.CancelledError
         if self._verdict is not None:
             return self._verdict
         if ended is None:
@@ -103,7 +111,7 @@ class Replay:
                 self.park(branch.name, branch.place, recorded=str(entry), asked=f"{kind} {name!r}")
         branch.place += 1
         if entry is not None and entry.kind is StepKind.CANCEL:
-            raise asyncio.CancelledError
+            raise asyncio.CancelledError if entry.error is None else self.failures.rebuilt(name, entry.error)
         return spot
 
     def branch(self, name: str) -> Branch:
@@ -139,6 +147,7 @@ class Replay:
             self.closing = True
             raise asyncio.CancelledError
         await self.deliver_cancel(spot)
+        self.heed_cut(spot.branch, spot.place, spot.told)
         if self.notebook.paused:
             await self.wait(spot, Wait("a resume", parks=True))
 
@@ -146,6 +155,8 @@ class Replay:
         """Tell a branch at this place that a sibling has failed, and record that it was told so."""
         if spot.branch.cancelled:
             spot.branch.cancelled = False
+            if spot.branch.task is not None:
+                spot.branch.task.uncancel()
             await self.save(
                 StepNote(
                     branch=spot.branch.name,
@@ -156,6 +167,28 @@ class Replay:
                 )
             )
             raise asyncio.CancelledError
+
+    def heed_cut(self, branch: Branch, place: int, what: str) -> None:
+        """Raise `CutShort` where something in the code itself stops it, and remember that at this place."""
+        if self.closing or self.ledger.is_stopped():
+            return
+        if not is_cut():
+            branch.cut = False
+            return
+        if branch.cut:
+            self.end(Raised(InputInvalid(TOO_LATE)))
+        branch.cut, error = True, CutShort(what)
+        self.remember(
+            StepNote(
+                branch=branch.name,
+                place=place,
+                name=what,
+                kind=StepKind.CANCEL,
+                state=StepState.FAILED,
+                error=self.failures.recorded(error),
+            )
+        )
+        raise error
 
     def park(self, branch: str, place: int, *, recorded: str, asked: str) -> NoReturn:
         """Keep the run as it is, asleep until somebody resumes it; always raises `Unwinding`."""
@@ -181,7 +214,13 @@ class Replay:
         """Do nothing until what is waited for may have come, or a sibling has failed: then it is told so."""
         # A sibling may have failed while this branch asked the database, when nobody could rouse it.
         await self.deliver_cancel(spot)
-        await self.idle(spot.branch, wait)
+        # Nor while it was being cut short: what it asked was answered first.
+        self.heed_cut(spot.branch, spot.place, spot.told)
+        try:
+            await self.idle(spot.branch, wait)
+        except asyncio.CancelledError:
+            self.heed_cut(spot.branch, spot.place, spot.told)
+            raise
         await self.deliver_cancel(spot)
 
     async def idle(self, branch: Branch, wait: Wait) -> None:
@@ -196,7 +235,7 @@ class Replay:
             self.rest()
             await branch.future
         except asyncio.CancelledError:
-            self.closing = True
+            self.closing = self.closing or self.ledger.is_stopped()
             raise
         finally:
             if timer is not None:
@@ -271,7 +310,7 @@ class Replay:
         if not self.notebook.is_blank:
             await self.save()
         try:
-            answer = await question()
+            answer = await unhurt(self.ledger, question())
             if answer is None:
                 raise LeaseLost(self.ledger.fence.job_id, self.ledger.fence.attempt)
         except HoldfastError as error:

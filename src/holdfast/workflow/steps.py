@@ -71,6 +71,7 @@ class _Trial:
         return self._tries < self._call.max_attempts and not isinstance(failure, (Poison, Unkept))
 
     async def _rest(self, due: float) -> None:
+        self._replay.heed_cut(self._spot.branch, self._spot.place, self._spot.told)
         if due > time.monotonic():
             reason = f"the next try of step {self._call.name!r}"
             await self._replay.wait(self._spot, Wait(reason, due=due))
@@ -103,10 +104,10 @@ class _Trial:
     async def _cancelled(self) -> None:
         """Tell a cancel that meant the run, or this branch of it, from one of the step's own."""
         task, branch = asyncio.current_task(), self._spot.branch
-        if branch.cancelled and not self._replay.closing and branch.task is task and task is not None:
-            task.uncancel()
+        if branch.cancelled and not self._replay.closing and branch.task is task:
             await self._replay.deliver_cancel(self._spot)
         if self._replay.closing or (task is not None and task.cancelling()):
+            self._replay.heed_cut(self._spot.branch, self._spot.place, self._spot.told)
             self._replay.closing = True
             raise asyncio.CancelledError
 
@@ -147,9 +148,14 @@ class _Trial:
         replay = self._replay
         # What comes before the step is not to be missing where the step is recorded.
         await replay.save()
+        note: StepNote | None = None
         try:
             async with replay.ledger.transaction() as connection:
                 note = await self._noted(connection)
+        except asyncio.CancelledError:
+            if note is None or replay.ledger.is_stopped():
+                raise
+            replay.give_up(DatabaseUnavailable(f"the commit of step {note.name!r} was cut short"))
         except Undone as undone:
             raise undone.error from None
         except (LeaseLost, DatabaseUnavailable) as error:
