@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -120,4 +121,25 @@ async def test_an_end_that_somebody_elses_trigger_refuses_holds_up_no_other(
     assert await client.wait((await client.enqueue(good.job())).id, timeout=10) == "good"
     await db.fetch("drop trigger objection on holdfast.finished_jobs")
     with pytest.raises(holdfast.JobFailed, match=r"could not be stored.*not in this house"):
+        await client.wait(handle.id, timeout=20)
+
+
+@pytest.mark.parametrize("what", ["wait", "step"])
+async def test_a_wait_that_the_code_itself_cuts_off_says_what_to_do(
+    client: holdfast.Client, work: Any, app: holdfast.App, what: str
+) -> None:
+    """A timeout of asyncio knows nothing of replay: its run ends with the advice to use that of the wait."""
+
+    @app.workflow(max_attempts=1)
+    async def plan(run: holdfast.Run) -> str:
+        try:
+            async with asyncio.timeout(0.1):
+                await (run.wait_signal("go", timeout=0.9) if what == "wait" else run.step(asyncio.sleep, 30))
+        except TimeoutError:
+            return await run.step(echo, "late")
+        return "in time"
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    with pytest.raises(holdfast.JobFailed, match="give the step or the wait its own timeout="):
         await client.wait(handle.id, timeout=20)

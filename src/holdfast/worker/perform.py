@@ -32,6 +32,13 @@ from holdfast.workflow.redaction import Redactions
 from holdfast.workflow.replay import Customs
 
 
+# What a run meets that is cancelled neither by its worker nor by an operator.
+CUT_OFF = (
+    "the code of the run was cancelled while it waited, as by asyncio.timeout or wait_for around what it awaits: "
+    "give the step or the wait its own timeout="
+)
+
+
 class Places(Protocol):
     """Where handlers run: `Executors` in a worker."""
 
@@ -185,6 +192,8 @@ class Performer:
                 return self._failed(running, Failure(text, text))
             case LeaseLost(job_id=job_id, attempt=attempt) if running.fence == Fence(job_id, attempt):
                 return decide.released(one_line(error))
+            case asyncio.CancelledError() if isinstance(self._app.handlers[running.claimed.kind], Workflow):
+                return self._failed(running, Failure(CUT_OFF, f"{CUT_OFF}\n\n{told(error)}"))
         return self._failed(running, Failure(one_line(error), told(error)))
 
     def _failed(self, running: Running, failure: Failure) -> Transition:
