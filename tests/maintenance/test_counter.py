@@ -127,6 +127,14 @@ async def test_a_job_that_nobody_knows_fails_after_the_grace(
     assert (told["queue"], told["kind"], told["job_ids"]) == ("default", "mystery", [job_id])
 
 
+async def test_a_run_waits_for_its_version_however_long(scene: Scene, clock: Clock, duty: Any) -> None:
+    """Runs may be older than the workers of today: what they remember is not given up for that."""
+    _, run_id = await waiting_for_hours(scene, clock)
+    await scene.db.fetch("insert into holdfast.workflows (kind) values ('mystery')")
+    await duty(Counter, unknown_grace=HOUR).lead(await scene.lead())
+    assert await scene.states() == {run_id: "available"}
+
+
 async def test_a_job_within_the_grace_waits(scene: Scene, clock: Clock, duty: Any) -> None:
     """Exactly the grace is not more than the grace; and what came later keeps its own time."""
     _, old = await waiting_for_hours(scene, clock)

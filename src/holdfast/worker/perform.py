@@ -31,10 +31,9 @@ from holdfast.workflow.ledger import Ledger
 from holdfast.workflow.redaction import Redactions
 from holdfast.workflow.replay import Customs
 
-
 # What a run meets that is cancelled neither by its worker nor by an operator.
 CUT_OFF = (
-    "the code of the run was cancelled while it waited, as by asyncio.timeout or wait_for around what it awaits: "
+    "the code of the run was cancelled while it waited, as by asyncio.timeout around what it awaits: "
     "give the step or the wait its own timeout="
 )
 

@@ -299,7 +299,8 @@ begin
 end
 $$;
 
--- Whether nobody knows a kind; see 0003.  A runner says nothing about the jobs that workers take.
+-- Whether nobody knows a kind; see 0003.  A runner says nothing about the jobs that workers take.  A kind of runs is
+-- known for ever: one that wakes after a deploy waits for its version, however long.
 create or replace function holdfast.is_unknown(asked_queue text, asked_kind text, grace interval) returns boolean
 language sql stable
 as $$
@@ -313,5 +314,7 @@ as $$
           and coalesce(w.ended_at, holdfast.now()) >= holdfast.now() - grace
     ) and not exists (
         select from holdfast.queues q where q.name = asked_queue and q.paused
+    ) and not exists (
+        select from holdfast.workflows f where f.kind = asked_kind
     )
 $$;
