@@ -149,6 +149,17 @@ async def test_every_rung_of_a_cancel_is_written_down_once(yard: Yard) -> None:
         await yard.client.wait(offer.job, timeout=5)
 
 
+async def test_rungs_that_were_taken_at_once_are_told_by_the_last(yard: Yard) -> None:
+    """A runner interrupts as soon as it has heard of a cancel; of a timeout nobody has heard before."""
+    offer = await begun(yard, machine := await yard.machine())
+    await machine.say(offer, running=True, rung=Rung.INTERRUPTED)
+    assert await yard.db.value(RUNGS, offer.job) == ["interrupted"]
+    await yard.client.cancel(offer.job)
+    await machine.say(offer, running=True, rung=Rung.KILLED)
+    told = ["acknowledged", "delivered", "interrupted", "killed", "requested"]
+    assert await yard.db.value(RUNGS, offer.job) == told
+
+
 async def test_whatever_call_comes_next_brings_the_cancel(yard: Yard) -> None:
     """A request is a row: it is in every answer until the attempt has ended."""
     offer = await begun(yard, machine := await yard.machine())

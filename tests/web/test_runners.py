@@ -250,3 +250,15 @@ async def test_the_service_outlives_its_restart_for_its_runners(serve: Any, clie
     assert (await again.post(f"{place}/finish", json={"outcome": "completed"})).json()[
         "outcome"
     ] == "completed"
+
+
+async def test_the_audit_log_knows_where_a_runner_came_from(service: Service) -> None:
+    """A registration is an act like any other: who, in which term, from which address."""
+    await register(service)
+    reader = await service.caller(Role.VIEWER)
+    [act] = (await reader.get("/api/v1/audit", params={"subject": "worker 1"})).json()["acts"]
+    assert (act["action"], act["address"], act["detail"]["after"]["term"]) == (
+        "runner.register",
+        "127.0.0.1",
+        1,
+    )

@@ -16,6 +16,7 @@ from holdfast.runners.messages import PROTOCOLS, Register, Registered, RunnerNam
 from holdfast.runners.telling import told_intervals
 from holdfast.runtime.events import Events
 from holdfast.store import audit, runners, tokens, workers
+from holdfast.store.addressed import AddressedDatabase
 from holdfast.store.database import Database
 from holdfast.store.runners import NewRunner
 from holdfast.store.tokens import Grant
@@ -28,11 +29,13 @@ class Registrar:
         self._database, self._intervals, self._hearing = database, intervals, hearing
         self._events = events
 
-    async def register(self, asked: Register, actor: str, own: int | None = None) -> Registered:
+    async def register(
+        self, asked: Register, actor: str, own: int | None = None, *, address: str = ""
+    ) -> Registered:
         """Register a runner, or begin a new term of the one with this name; its older token ends.
 
-        *own* is the runner that asks by its own token, which may use no other name.  Raises
-        `ProtocolUnsupported`, `AccessDenied`.
+        *own* is the runner that asks by its own token, which may use no other name; *address* is where it
+        asks from.  Raises `ProtocolUnsupported`, `AccessDenied`.
         """
         if own is not None:
             await self._check_own(asked.name, own)
@@ -40,7 +43,8 @@ class Registrar:
         if not spoken:
             raise ProtocolUnsupported(asked.protocols, PROTOCOLS)
         text = token_text()
-        made = await self._store(_new_runner(asked, max(spoken), self._intervals), text, actor)
+        new = _new_runner(asked, max(spoken), self._intervals)
+        made = await self._store(new, text, actor, AddressedDatabase(self._database, address))
         self._hearing.forget()
         self._events.emit("runner.registered", worker_id=made.id, runner=asked.name, term=made.term)
         return Registered(
@@ -65,8 +69,8 @@ class Registrar:
         if facts is None or facts.id != own:
             raise AccessDenied(Role.RUNNER, f"register {name!r}")
 
-    async def _store(self, new: NewRunner, text: str, actor: str) -> Registration:
-        async with self._database.transaction() as connection:
+    async def _store(self, new: NewRunner, text: str, actor: str, database: Database) -> Registration:
+        async with database.transaction() as connection:
             await self._database.run(workers.know_queues(new.queues), connection)
             made = await self._database.run(runners.register_runner(new), connection)
             grant = Grant(

@@ -44,8 +44,12 @@ with said as (
         accepted_by = case when h.is_new then h.number else a.accepted_by end,
         term = case when h.is_new then h.term else a.term end,
         progressed_at = case when h.begins or h.lives or h.is_new then holdfast.now() else a.progressed_at end,
+        -- Rungs that were taken between two requests are told by the last of them.
         rungs = case when h.rung is null or a.rungs ? h.rung then a.rungs
-                     else a.rungs || jsonb_build_object(h.rung, holdfast.now()) end
+                     else jsonb_strip_nulls(jsonb_build_object(
+                         'acknowledged', case when h.cancel_requested_at is not null then holdfast.now() end,
+                         'interrupted', case when h.rung in ('interrupted', 'killed') then holdfast.now() end,
+                         'killed', case when h.rung = 'killed' then holdfast.now() end)) || a.rungs end
     from held h
     where a.job_id = h.job_id and a.attempt = h.attempt
       and (h.is_new or h.begins or h.lives or h.rung is not null and not h.rungs ? h.rung)
