@@ -1,7 +1,7 @@
-"""``make demo``: the forge on real git repositories, with a worker killed in the middle.
+"""``make demo``: the forge on real git repositories in two acts, each with somebody killed in the middle.
 
-Exit status: 0 if every push was processed exactly once, 1 if not, 130 if interrupted.  It leaves
-nothing behind.
+Exit status: 0 if every push was processed exactly once and every command ended once, as it had to; 1 if not,
+130 if interrupted.  It leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from examples.forge.scene.screen import Screen
 from examples.forge.scene.story import Scale, Story, TookTooLong, WorkerEnded
 from examples.forge.settings import Settings
 from examples.forge.wiring import build
+from examples.forge.yard import act
+from examples.forge.yard.act import Plan, StoodStill
+from examples.forge.yard.crew import CrewEnded
 from holdfast.runtime.embedded import EmbeddedServer
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
@@ -80,7 +83,13 @@ def play(stage: Stage, scale: Scale, console: Console) -> bool:
         check = Check(
             connection, stage.settings.root, crowd.ledger, story.doomed, story.death, fleet.exit_codes
         )
-        return report.judge(console, check.findings())
+        return report.judge(console, check.findings(), "Was every push processed exactly once?")
+
+
+def play_on(stage: Stage, plan: Plan, console: Console) -> bool:
+    """Play the second act on what the first one has left; True if its inspection found nothing wrong."""
+    console.print("\n[bold]The second act:[/] commands on machines that never see the database\n")
+    return act.play(stage.settings, stage.folder / "yard", plan, console)
 
 
 def main() -> int:
@@ -92,8 +101,8 @@ def main() -> int:
     try:
         console.print("starting PostgreSQL, a GitHub on loopback and an empty forge")
         with prepared() as stage:
-            return DONE if play(stage, Scale(), console) else FAILED
-    except (TookTooLong, WorkerEnded) as error:
+            return DONE if play(stage, Scale(), console) and play_on(stage, Plan(), console) else FAILED
+    except (TookTooLong, WorkerEnded, StoodStill, CrewEnded) as error:
         console.print(f"the demo failed: {error}", markup=False)
         return FAILED
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from rich.console import Console
 from examples.forge import demo
 from examples.forge.scene.github import LoopbackGitHub
 from examples.forge.scene.story import Scale
+from examples.forge.yard.act import Plan
 
 SMALL = Scale(
     pushes=15, clients=2, repositories=2, workers=2, refs_at_once=20, rankings=1, ttl=1.5, patience=90.0
@@ -21,17 +22,24 @@ SMALL = Scale(
 
 
 def test_a_small_demo_survives_the_kill_and_its_check_passes(dsn: str, tmp_path: Path) -> None:
-    """Pushes, an import, an outage and a kill: everything is processed exactly once."""
+    """Pushes, an import, an outage and a kill: everything is processed exactly once.
+
+    Then twenty commands, a cancel and another kill: each ends once, as it had to, and its log is whole.
+    """
     told = io.StringIO()
     with LoopbackGitHub(tmp_path / "github") as github:
         stage = demo.opened(tmp_path, dsn, github.url)
         passed = demo.play(stage, SMALL, Console(file=told, width=120))
+        played_on = passed and demo.play_on(stage, Plan(), Console(file=told, width=120))
     story = told.getvalue()
     assert passed, story
+    assert played_on, story
     assert "is killed (SIGKILL) with" in story
     assert "through the spool" in story
     assert "lost" in story
     assert "7 imported" in story
+    assert "patrol │ called back" in story
+    assert "commands, which die with it" in story
 
 
 def test_an_interrupted_demo_leaves_nothing_behind() -> None:

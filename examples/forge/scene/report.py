@@ -60,12 +60,12 @@ def show(
     imported = ", ".join(f"{count} {status}" for status, count in connection.execute(_IMPORTS))
     console.print(f"[bold]repositories of the import:[/] {imported or 'none'}")
     columns = ("kind", "jobs", "attempts that did not end theirs")
-    _table(console, "What became of the jobs", columns, connection.execute(_JOBS))
+    table(console, "What became of the jobs", columns, connection.execute(_JOBS))
     latencies = [
         (way, count, *(f"{value:.2f} s" for value in values))
         for way, count, values in connection.execute(_LATENCY)
     ]
-    _table(console, "From push to processed", ("way", "events", "p50", "p95", "slowest"), latencies)
+    table(console, "From push to processed", ("way", "events", "p50", "p95", "slowest"), latencies)
     if death is not None:
         _show_rescue(console, connection, death)
 
@@ -82,26 +82,27 @@ def _show_rescue(console: Console, connection: Connection, death: Death) -> None
     ]
     columns = ("job", "kind", "its attempt", "rescued after", "done after", "attempts")
     title = f"What {death.worker} held when it was killed (SIGKILL; its lease lasted {death.ttl:g} s)"
-    _table(console, title, columns, rows)
+    table(console, title, columns, rows)
 
 
 def _seconds(value: Any) -> str:
     return "-" if value is None else f"{value:.2f} s"
 
 
-def _table(console: Console, title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+def table(console: Console, title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Print a table."""
+    drawn = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        table.add_column(column, no_wrap=column == "kind")
+        drawn.add_column(column, no_wrap=column == "kind")
     for row in rows:
-        table.add_row(*("" if value is None else str(value) for value in row))
+        drawn.add_row(*("" if value is None else str(value) for value in row))
     console.print()
-    console.print(table)
+    console.print(drawn)
 
 
-def judge(console: Console, findings: list[Finding]) -> bool:
-    """Print the check's answers; True if nothing speaks against any claim."""
-    console.print("\n[bold]Was every push processed exactly once?[/]")
+def judge(console: Console, findings: list[Finding], question: str) -> bool:
+    """Print a check's answers; True if nothing speaks against any claim."""
+    console.print(f"\n[bold]{question}[/]")
     for finding in findings:
         console.print(f"  {'[red]no [/]' if finding.against else '[green]yes[/]'}  {finding.claim}")
         for problem in finding.against[:5]:
