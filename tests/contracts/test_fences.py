@@ -196,7 +196,7 @@ def by_runner(make: Callable[[Fence, int], Statement[Any]]) -> Write:
 
 async def locked_end(scene: Scene, stale: Fence) -> bool:
     """The facts that decide an end, and the lock on what is held."""
-    facts = await by_runner(lambda one, holder: assignments.end_facts([one], [holder]))(scene, stale)
+    facts = await by_runner(lambda one, holder: assignments.end_facts([(one, holder)]))(scene, stale)
     return any(known.held for known in facts.values())
 
 

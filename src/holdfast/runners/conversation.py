@@ -233,17 +233,18 @@ class Conversation:
         )
 
     async def _fly_lives(self, lives: Sequence[Life]) -> Sequence[Standing | None]:
-        # A statement meets each row once: of two words about one assignment the later one waits its turn.
-        first = {life.fence: life for life in reversed(lives)}
-        standings = await self._database.run(assignments.note_life([first[fence] for fence in sorted(first)]))
-        later = [life for life in lives if first[life.fence] is not life]
-        for life in later:
-            one = await self._database.run(assignments.note_life([life]))
-            standings = standings | one
-        return [
-            standings.get(life.fence) if first[life.fence].worker_id == life.worker_id else None
-            for life in lives
-        ]
+        answers: list[Standing | None] = [None] * len(lives)
+        left = list(range(len(lives)))
+        while left:
+            # A statement meets each row once: of two words about one assignment, whosever they are, the
+            # later one waits its turn.
+            first = {lives[place].fence: place for place in reversed(left)}
+            said = [lives[first[fence]] for fence in sorted(first)]
+            standings = await self._database.run(assignments.note_life(said))
+            for fence, place in first.items():
+                answers[place] = standings.get(fence)
+            left = [place for place in left if first[lives[place].fence] != place]
+        return answers
 
     async def _fly_holdings(self, worker_ids: Sequence[int]) -> Sequence[list[Held]]:
         held = await self._database.run(assignments.held_assignments(sorted(set(worker_ids))))

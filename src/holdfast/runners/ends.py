@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -55,15 +55,25 @@ class Ends:
         raise await stale(self._database, reported.fence)
 
     async def _fly(self, batch: Sequence[Reported]) -> Sequence[Accepted | None]:
-        # Of two reports of one assignment the first one counts; the second one meets it as accepted.
-        unique = {reported.fence: reported for reported in reversed(batch)}
-        fences = sorted(unique)
         async with self._database.transaction() as connection:
-            asked = assignments.end_facts(fences, [unique[fence].worker_id for fence in fences])
-            facts = await self._database.run(asked, connection)
-            held = [unique[fence] for fence in fences if fence in facts and facts[fence].held]
+            facts = await self._facts(connection, {(one.fence, one.worker_id) for one in batch})
+            # Of two reports of one assignment the first one counts; the second one meets it as accepted.
+            first = {one.fence: one for one in reversed(batch) if _is_its_own(one, facts)}
+            held = [first[fence] for fence in sorted(first) if facts[fence].held]
             ended = await self._end(connection, held, facts) if held else {}
-        return [self._accepted(reported, unique, facts, ended) for reported in batch]
+        return [self._accepted(reported, first, facts, ended) for reported in batch]
+
+    async def _facts(
+        self, connection: Connection, pairs: Collection[tuple[Fence, int]]
+    ) -> dict[Fence, EndFacts]:
+        facts = await self._database.run(assignments.end_facts(sorted(pairs)), connection)
+        # Whoever waited for a lock has seen what was there before: these were ended meanwhile, elsewhere.
+        stale = sorted(
+            (fence, known.worker_id)
+            for fence, known in facts.items()
+            if not known.held and known.outcome is None
+        )
+        return facts | await self._database.run(assignments.end_facts(stale), connection) if stale else facts
 
     async def _end(
         self, connection: Connection, held: Sequence[Reported], facts: Mapping[Fence, EndFacts]
@@ -92,21 +102,27 @@ class Ends:
     def _accepted(
         self,
         reported: Reported,
-        unique: Mapping[Fence, Reported],
+        first: Mapping[Fence, Reported],
         facts: Mapping[Fence, EndFacts],
         ended: Mapping[Fence, str],
     ) -> Accepted | None:
-        known = facts.get(reported.fence)
-        if known is None:
+        if not _is_its_own(reported, facts):
             return None
+        known = facts[reported.fence]
         if reported.fence in ended:
-            first = unique[reported.fence]
-            same = first.end.outcome is reported.end.outcome and first.worker_id == reported.worker_id
-            return Accepted(ended[reported.fence], first is not reported) if same else None
+            counted = first[reported.fence]
+            same = counted.end.outcome is reported.end.outcome
+            return Accepted(ended[reported.fence], counted is not reported) if same else None
         if known.report is None or known.outcome is None:
             return None
         former = msgspec.json.decode(known.report)
         return Accepted(known.outcome, True) if former.get("outcome") == reported.end.outcome else None
+
+
+def _is_its_own(reported: Reported, facts: Mapping[Fence, EndFacts]) -> bool:
+    """Read whether an assignment is the runner's that reports of it."""
+    known = facts.get(reported.fence)
+    return known is not None and known.worker_id == reported.worker_id
 
 
 def _rule_facts(known: EndFacts) -> Facts:

@@ -118,14 +118,15 @@ class EndFacts:
     kind: str | None
     report: str | None
     outcome: str | None
+    worker_id: int
 
 
-def end_facts(fences: Sequence[Fence], worker_ids: Sequence[int]) -> Statement[dict[Fence, EndFacts]]:
-    """Lock what is held of these and answer the facts; one that is missing was never the runner's."""
+def end_facts(asked: Sequence[tuple[Fence, int]]) -> Statement[dict[Fence, EndFacts]]:
+    """Lock what is held of these, each with a runner; one that is missing was never its runner's."""
     parameters = (
-        [fence.job_id for fence in fences],
-        [fence.attempt for fence in fences],
-        list(worker_ids),
+        [fence.job_id for fence, _ in asked],
+        [fence.attempt for fence, _ in asked],
+        [worker_id for _, worker_id in asked],
     )
     return Statement("end_facts", _SQL["end_facts"], parameters, _end_facts)
 

@@ -1,0 +1,69 @@
+"""Requests that meet: of two runners, of two attempts, at two servers, in the wrong order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast.errors import AssignmentStale
+from holdfast.runners.messages import AssignmentTold, Finish
+from tests.runners.conftest import Machine, OpenDesk, Yard, fence, listed
+
+
+async def begun(yard: Yard, machine: Machine, **options: Any) -> AssignmentTold:
+    """A command that runs on a machine."""
+    await yard.enqueue(**options)
+    offer = await machine.one()
+    await machine.start(offer)
+    return offer
+
+
+async def test_the_report_of_a_stranger_that_comes_at_once_takes_nothing(yard: Yard) -> None:
+    """It flies with the runner's own one, and before it; each gets the answer that is its own."""
+    offer = await begun(yard, machine := await yard.machine())
+    stranger = await yard.machine("build-2")
+    for one, held in ((stranger, ()), (machine, (listed(offer),))):
+        await one.sync(*held)
+    told = await asyncio.gather(
+        *(one.finish(offer) for one in (stranger, machine, stranger)), return_exceptions=True
+    )
+    assert [isinstance(one, AssignmentStale) for one in told] == [True, False, True]
+    assert await yard.state(offer.job) == "completed"
+
+
+async def test_words_of_a_stranger_that_come_at_once_are_told_apart(yard: Yard) -> None:
+    """Neither does the stranger speak for the runner, nor is the runner told that it lost its work."""
+    offer = await begun(yard, machine := await yard.machine())
+    stranger = await yard.machine("build-2")
+    for one, held in ((stranger, ()), (machine, (listed(offer),))):
+        await one.sync(*held)
+    told = await asyncio.gather(
+        *(one.say(offer, running=True, note="a word") for one in (stranger, machine, stranger, machine)),
+        return_exceptions=True,
+    )
+    assert [isinstance(one, AssignmentStale) for one in told] == [True, False, True, False]
+
+
+async def test_reports_of_two_attempts_at_once_are_told_apart(yard: Yard) -> None:
+    """The late one of the former attempt ends nothing, though the job is held again."""
+    old = await begun(yard, machine := await yard.machine())
+    await machine.sync()
+    new = await machine.one()
+    await machine.start(new)
+    told = await asyncio.gather(machine.finish(old), machine.finish(new), return_exceptions=True)
+    assert [isinstance(one, AssignmentStale) for one in told] == [True, False]
+    outcomes = "select outcome from holdfast.assignments where job_id = $1 order by attempt"
+    assert [row[0] for row in await yard.db.fetch(outcomes, old.job)] == ["lost", "completed"]
+
+
+async def test_the_same_report_at_two_servers_ends_it_once(yard: Yard, open_desk: OpenDesk) -> None:
+    """The second server waits for the first one's lock, and then sees what it did."""
+    other = await open_desk()
+    machine = await yard.machine()
+    for number in range(8):
+        offer = await begun(yard, machine)
+        report = Finish(outcome="completed", number=1000 + number)  # type: ignore[arg-type]
+        told = await asyncio.gather(
+            *(desk.conversation.finish(machine.caller, fence(offer), report) for desk in (yard.desk, other))
+        )
+        assert sorted(one.repeated for one in told) == [False, True]
