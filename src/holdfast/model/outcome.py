@@ -58,10 +58,11 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Decision: the job is failed for ever."""
+    """Decision: the job is failed for ever; *counts* says whether the attempt itself adds a failure."""
 
     error: str
     reason: str
+    counts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from typing import Any
 
 MAIN = "main"
 COMPENSATION = "compensation"
+# Where stands how a run is to end that makes up for its steps because its attempts are used up.
+END_PLACE = -1
 
 
 class StepKind(StrEnum):
@@ -24,6 +26,7 @@ class StepKind(StrEnum):
     PATCH = "patch"
     CANCEL = "cancel"
     SEED = "seed"
+    END = "end"
 
 
 class StepState(StrEnum):

@@ -46,6 +46,23 @@ def after_failure(
     )
 
 
+def last_act(failure: Failure) -> PutBack:
+    """Decide that a run whose attempts are used up goes on at once, only to make up for what it did."""
+    return PutBack(
+        outcome=Outcome.RETRIED,
+        delay=0.0,
+        counts=True,
+        reason=storable(failure.reason),
+        error=storable(failure.error),
+    )
+
+
+def exhausted(reason: str, error: str | None, *, failures: int, max_attempts: int) -> Fail:
+    """Decide that a run has had its last attempt, and failed for what the one before it failed for."""
+    told = f"attempts exhausted ({failures} of {max_attempts}): {reason}"
+    return Fail(error=storable(error or told), reason=storable(told), counts=False)
+
+
 def poisoned(reason: str, error: str) -> Fail:
     """Decide that a job can never succeed."""
     return Fail(error=storable(error), reason=storable(f"poison: {reason}"))

@@ -105,7 +105,7 @@ def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
         [getattr(one.decision, "result", None) for one in ended],
         [getattr(one.decision, "error", None) for one in ended],
         [one.seconds for one in ended],
-        [int(isinstance(one.decision, Fail)) for one in ended],
+        [int(isinstance(one.decision, Fail) and one.decision.counts) for one in ended],
     )
     return Statement("finish_jobs", _SQL["finish_jobs"], parameters, column)
 
@@ -125,6 +125,15 @@ def put_back_jobs(returned: Sequence[Returned]) -> Statement[list[int]]:
         [one.decision.error for one in returned],
     )
     return Statement("put_back_jobs", _SQL["put_back_jobs"], parameters, column)
+
+
+def last_failure(job_id: int) -> Statement[tuple[str, str | None]]:
+    """Find the reason and the error of the last attempt that counted as a failure."""
+    return Statement("last_failure", _SQL["last_failure"], (job_id,), _failure)
+
+
+def _failure(rows: Sequence[Row]) -> tuple[str, str | None]:
+    return (rows[0][0], rows[0][1]) if rows else ("no reason is recorded", None)
 
 
 def start_jobs(begun: Sequence[tuple[Fence, float]]) -> Statement[list[int]]:

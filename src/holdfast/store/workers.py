@@ -17,7 +17,8 @@ _SQL = blocks("workers")
 class NewWorker:
     """A process as it registers; *ttl* is its lease in seconds.
 
-    *workflows* are those of its *kinds* whose jobs are runs.
+    *workflows* are those of its *kinds* whose jobs are runs; *makes_up* says that such a run, when its
+    attempts are used up, gets one more to make up for what it did.
     """
 
     name: str
@@ -30,6 +31,7 @@ class NewWorker:
     ttl: float
     labels: tuple[str, ...] = ()
     workflows: tuple[str, ...] = ()
+    makes_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ def register_worker(worker: NewWorker) -> Statement[int]:
         worker.slots,
         worker.ttl,
         list(worker.workflows),
+        worker.makes_up,
     )
     return Statement("register_worker", _SQL["register_worker"], parameters, first_value)
 

@@ -197,6 +197,8 @@ class Performer:
 
     def _failed(self, running: Running, failure: Failure) -> Transition:
         claimed = running.claimed
+        if claimed.failures + 1 == claimed.max_attempts and self._is_run(claimed.kind):
+            return decide.last_act(failure)
         return decide.after_failure(
             failure,
             failures=claimed.failures,
@@ -204,6 +206,9 @@ class Performer:
             backoff=self._backoff(running),
             random=random.random,
         )
+
+    def _is_run(self, kind: str) -> bool:
+        return isinstance(self._app.handlers.get(kind), Workflow)
 
     def _backoff(self, running: Running) -> Backoff:
         claimed = running.claimed

@@ -160,6 +160,7 @@ class Worker:
             ttl=self.config.ttl,
             labels=self.config.labels,
             workflows=self._app.workflows(),
+            makes_up=True,
         )
         await self._database.run(workers.know_queues(self.config.queues))
         self.worker_id = await self._database.run(workers.register_worker(new))

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from holdfast.app.workflow import Workflow
 from holdfast.errors import InputInvalid, LeaseLost
 from holdfast.model.outcome import Cancel, Fail, Retry, Snooze, Stop, Suspend
-from holdfast.model.step import COMPENSATION, MAIN
-from holdfast.rules.outcome import poisoned, storable
+from holdfast.model.step import COMPENSATION, END_PLACE, MAIN, StepKind, StepNote, StepState
+from holdfast.rules.outcome import exhausted, poisoned, storable
 from holdfast.rules.seeds import first_seed, next_seed
 from holdfast.rules.telling import one_line, told
-from holdfast.store import runs
+from holdfast.store import attempts, runs
 from holdfast.workflow.calls import StepCall
 from holdfast.workflow.ends import Continued, Ended, Raised, Returned
 from holdfast.workflow.history import History
@@ -51,14 +53,18 @@ class Execution:
             if claimed.attempt > 1 or FORKED in claimed.meta:
                 await self._load()
                 replay = self._replay()
-            if not self._history.cancelled:
+            if not (self._history.cancelled or self._is_exhausted()):
                 ended = await replay.play(self._code(replay), MAIN)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not self._ledger.is_cancelled() or task is None:
                 raise
             task.uncancel()
-        return await (self._cancelled(replay) if ended is None else self._after(replay, ended))
+        if ended is not None:
+            return await self._after(replay, ended)
+        if self._ledger.is_cancelled() or self._history.cancelled:
+            return await self._cancelled(replay)
+        return await self._last_act()
 
     async def _cancelled(self, replay: Replay) -> Fail | Stop | Suspend:
         """Make up for what the run did; what was under way when it was stopped, only the record knows."""
@@ -129,7 +135,32 @@ class Execution:
 
     # --- making up
 
-    async def _make_up(self, then: Fail | Stop, *, cancelled: bool) -> Fail | Stop | Suspend:
+    def _is_exhausted(self) -> bool:
+        """True where the attempts are used up: this one is given only to make up for things."""
+        claimed = self._ledger.claimed
+        return self._history.end is not None or claimed.failures >= claimed.max_attempts
+
+    async def _last_act(self) -> Fail | Stop | Suspend:
+        claimed, recorded = self._ledger.claimed, self._history.end
+        if recorded is not None:
+            return await self._make_up(msgspec.json.decode(recorded, type=Fail), cancelled=False)
+        reason, error = await self._ledger.ask(attempts.last_failure(claimed.id))
+        then = exhausted(reason, error, failures=claimed.failures, max_attempts=claimed.max_attempts)
+        # Should the compensation sleep, the failures count anew: the record says that this is the end.
+        text = msgspec.json.encode(then).decode()
+        end = StepNote(
+            branch=COMPENSATION,
+            place=END_PLACE,
+            name="end",
+            kind=StepKind.END,
+            state=StepState.COMPLETED,
+            result=text,
+        )
+        return await self._make_up(then, cancelled=False, end=end)
+
+    async def _make_up(
+        self, then: Fail | Stop, *, cancelled: bool, end: StepNote | None = None
+    ) -> Fail | Stop | Suspend:
         """Run what was registered with `Run.on_failure`, the last one first, before the run ends.
 
         What there is to make up for is read from the record alone, so that a later attempt finds the same.
@@ -143,6 +174,8 @@ class Execution:
             return then
         await self._ledger.quiet()
         replay = self._replay(stops=False)
+        if end is not None:
+            replay.notebook.notes.append(end)
         ended = await replay.play(self._made_up(replay, frozen.makeups), COMPENSATION)
         match ended:
             case Suspend():
@@ -184,4 +217,4 @@ def _with_problems(then: Fail | Stop, problems: list[str]) -> Fail | Stop:
     text = "; ".join(problems)
     if isinstance(then, Stop):
         return Stop(storable(f"{then.reason}; {text}"))
-    return Fail(error=storable(f"{then.error}\n\n{text}"), reason=storable(f"{then.reason}; {text}"))
+    return replace(then, error=storable(f"{then.error}\n\n{text}"), reason=storable(f"{then.reason}; {text}"))

@@ -30,10 +30,14 @@ class Entry:
 
 
 class History:
-    """Recorded places by branch and number, and the seed of the run's random values."""
+    """Recorded places by branch and number, and the seed of the run's random values.
+
+    *end* is how the run is to end once it has made up for its steps, as JSON text.
+    """
 
     def __init__(self, seed: str) -> None:
         self.seed = seed
+        self.end: str | None = None
         self.cancelled = self.paused = False
         self._branches: dict[str, dict[int, Entry]] = {}
 
@@ -44,6 +48,9 @@ class History:
         for step in memory.steps:
             if step.kind is StepKind.SEED:
                 self.seed = msgspec.json.decode(step.result or '""')
+                continue
+            if step.kind is StepKind.END:
+                self.end = step.result
                 continue
             due = None if step.wake_at is None else loaded + (step.wake_at - memory.now).total_seconds()
             self._place(step.branch)[step.place] = _entry(step, due)

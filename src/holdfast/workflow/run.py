@@ -108,7 +108,7 @@ class Run:
     def on_failure(self, function: Callable[..., Any], *args: Any, **options: Unpack[StepKeywords]) -> None:
         """Have a step run if the run fails or is cancelled, the last one registered first.
 
-        It does not where lost workers or timeouts have used up the run's attempts, which a retry renews.
+        Where lost workers or timeouts have used up the run's attempts, it gets one more, for this alone.
         """
         self._replay.branch("on_failure")
         self._replay.makeups.append(made_call(function, args, StepOptions(**options)))

@@ -58,8 +58,9 @@ create index signals_run on holdfast.signals (run_id);
 create index signals_unread on holdfast.signals (run_id, name, id) where consumed_at is null;
 create unique index signals_key on holdfast.signals (run_id, name, key) where key is not null;
 
--- Kinds whose jobs are runs, as workers have said; they are kept when the worker is forgotten.
-create table holdfast.workflows (kind text primary key);
+-- Kinds whose jobs are runs, as workers have said; they are kept when the worker is forgotten.  makes_up says that such
+-- a run gets one attempt more than it may have, to make up for what it did.
+create table holdfast.workflows (kind text primary key, makes_up boolean not null default false);
 
 -- Whether the jobs of a kind are runs; null where no worker that is remembered has known it.
 create function holdfast.is_run(kind text) returns boolean

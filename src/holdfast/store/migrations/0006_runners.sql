@@ -255,7 +255,10 @@ begin
                           and not exists (select from holdfast.steps s where s.run_id = any (array[l.job_id])) then 'cancelled'
                     when l.state = 'claimed' then 'released'
                     when p.on_loss = 'hold' then 'held'
-                    when p.on_loss = 'fail' or l.failures + 1 >= j.max_attempts then 'failed'
+                    when p.on_loss = 'fail' then 'failed'
+                    when l.failures + 1 = j.max_attempts and exists (
+                             select from holdfast.workflows f where f.kind = l.kind and f.makes_up) then 'lost'
+                    when l.failures + 1 >= j.max_attempts then 'failed'
                     else 'lost' end as fate,
                case p.on_loss when 'fail' then 'its policy is to fail: ' else 'attempts exhausted: ' end as problem
         from unnest(job_ids, reasons) as a (job_id, reason)

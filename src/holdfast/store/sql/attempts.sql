@@ -200,6 +200,12 @@ with ended as (
 )
 select h.job_id from held h, (select count(*) from woken) w, (select count(*) from staged) s;
 
+-- name: last_failure
+-- Why the last attempt of a job failed that counted as a failure.  Zero rows: none has.  Locks nothing.
+select a.reason, a.error from holdfast.attempts a
+where a.job_id = $1::bigint and a.outcome in ('lost', 'retried')
+order by a.attempt desc limit 1;
+
 -- name: start_jobs
 -- Marks buffered attempts whose handlers have begun.  $3 is how many seconds ago each began.
 -- Locks live_jobs rows in the order given, which is id order.  An attempt that is missing from the answer runs

@@ -1,8 +1,9 @@
 -- name: register_worker
--- Makes the row that is the lease of all jobs of a worker.  $10 are those of its kinds whose jobs are runs.
+-- Makes the row that is the lease of all jobs of a worker.  $10 are those of its kinds whose jobs are runs, $11
+-- says whether those make up for what they did when their attempts are used up.
 with known as (
-    insert into holdfast.workflows (kind) select distinct f from unnest($10::text[]) f order by 1
-    on conflict (kind) do nothing
+    insert into holdfast.workflows as w (kind, makes_up) select distinct f, $11::boolean from unnest($10::text[]) f order by 1
+    on conflict (kind) do update set makes_up = true where excluded.makes_up and not w.makes_up
 )
 insert into holdfast.workers (name, host, pid, version, queues, kinds, labels, slots, ttl, started_at, renewed_at, expires_at)
 values ($1::text, $2::text, $3::integer, $4::text, $5::text[], $6::text[], $7::text[], $8::integer,

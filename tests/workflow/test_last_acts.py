@@ -1,0 +1,140 @@
+"""Runs whose attempts are used up: they end, but not before they have made up for what they did."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.testing import ThrowawayDatabase
+
+SOON = holdfast.Constant(timedelta(milliseconds=10))
+LOSE = "update holdfast.workers set state = 'lost', ended_at = holdfast.now()"
+
+
+async def test_a_run_whose_timeouts_use_up_its_attempts_makes_up_for_its_steps(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str]
+) -> None:
+    """One more attempt belongs to the compensation alone, and the run ends as failed."""
+
+    async def do(what: str) -> None:
+        calls.append(what)
+        if what == "stuck":
+            await asyncio.Event().wait()
+
+    @app.workflow(max_attempts=2, timeout=0.3, retry=SOON)
+    async def order(run: holdfast.Run) -> None:
+        await run.step(do, "charge")
+        run.on_failure(do, "refund")
+        await run.step(do, "stuck")
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    with pytest.raises(holdfast.JobFailed, match=r"attempts exhausted \(2 of 2\): timed out after 0.3 s"):
+        await client.wait(handle.id, timeout=20)
+    assert calls == ["charge", "stuck", "stuck", "refund"]
+    assert (await client.job(handle.id)).failures == 2
+
+
+async def test_a_run_that_outlives_its_last_worker_makes_up_for_its_steps(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
+) -> None:
+    """The rescue hands it to another worker, though only for that."""
+    begun = asyncio.Event()
+
+    async def do(what: str) -> None:
+        calls.append(what)
+        if what == "stuck":
+            begun.set()
+            await asyncio.Event().wait()
+
+    @app.workflow(max_attempts=1)
+    async def order(run: holdfast.Run) -> None:
+        await run.step(do, "charge")
+        run.on_failure(do, "refund")
+        await run.step(do, "stuck")
+
+    await work(app, ttl=1.0)
+    handle = await client.enqueue(order.job())
+    await begun.wait()
+    await db.fetch(LOSE)
+    with pytest.raises(
+        holdfast.JobFailed, match=r"attempts exhausted \(1 of 1\): worker .* stopped renewing"
+    ):
+        await client.wait(handle.id, timeout=30)
+    assert calls == ["charge", "stuck", "refund"]
+
+
+async def test_a_last_compensation_that_sleeps_is_still_the_last_act(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str]
+) -> None:
+    """A suspension renews the attempts of a run, but not those of one that is at its end."""
+
+    async def do(what: str) -> None:
+        calls.append(what)
+        if what == "stuck":
+            await asyncio.Event().wait()
+        if what == "refund" and calls.count("refund") == 1:
+            raise OSError("not now")
+
+    @app.workflow(max_attempts=1, timeout=0.5)
+    async def order(run: holdfast.Run) -> None:
+        run.on_failure(do, "refund", max_attempts=2, retry=holdfast.Constant(timedelta(seconds=1.5)))
+        await run.step(do, "charge")
+        await run.step(do, "stuck")
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    with pytest.raises(holdfast.JobFailed, match="timed out after"):
+        await client.wait(handle.id, timeout=30)
+    assert calls == ["charge", "stuck", "refund", "refund"]
+
+
+async def test_a_compensation_that_kills_its_worker_too_ends_the_run(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
+) -> None:
+    """A last act is given once; what then remains is for a person."""
+    begun = asyncio.Queue[str]()
+
+    async def do(what: str) -> None:
+        calls.append(what)
+        begun.put_nowait(what)
+        await asyncio.Event().wait()
+
+    @app.workflow(max_attempts=1)
+    async def order(run: holdfast.Run) -> None:
+        run.on_failure(do, "refund")
+        await run.step(do, "charge")
+
+    await work(app, ttl=1.0)
+    handle = await client.enqueue(order.job())
+    for what in ("charge", "refund"):
+        assert await begun.get() == what
+        await db.fetch(LOSE)
+    with pytest.raises(holdfast.JobFailed, match="stopped renewing its lease"):
+        await client.wait(handle.id, timeout=30)
+    assert calls == ["charge", "refund"]
+
+
+async def test_a_job_that_is_no_run_gets_no_last_act(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
+) -> None:
+    """It has nothing to make up for, and ends with its last attempt."""
+    begun = asyncio.Event()
+
+    @app.job(max_attempts=1)
+    async def plain() -> None:
+        calls.append("plain")
+        begun.set()
+        await asyncio.Event().wait()
+
+    await work(app, ttl=1.0)
+    handle = await client.enqueue(plain.job())
+    await begun.wait()
+    await db.fetch(LOSE)
+    with pytest.raises(holdfast.JobFailed, match="stopped renewing its lease"):
+        await client.wait(handle.id, timeout=30)
+    assert calls == ["plain"]
