@@ -13,7 +13,7 @@ from bench.catalogue import FLOOR, HOLDFAST, PEERS, Language
 from bench.cell import Case
 from bench.figures import Summary, paired_ratio, summary
 from bench.results import Results
-from bench.scenarios import drains, inserts, latency, scaling
+from bench.scenarios import drains, inserts, latency, runs, scaling
 
 NOISE = 0.9
 
@@ -42,6 +42,7 @@ def verdicts(results: Results) -> Iterator[Verdict]:
     yield from _fresh(results)
     yield from _costs(results)
     yield from _scaling(results)
+    yield from _runs(results)
 
 
 def table(results: Results) -> Table:
@@ -115,7 +116,7 @@ def _latencies(results: Results) -> Iterator[Verdict]:
 def _fresh(results: Results) -> Iterator[Verdict]:
     bounds = {"D": 0.9, "E": 0.8}
     for case in results.cases():
-        if case.fresh is not None:
+        if case.fresh is not None and case.scenario in bounds:
             fresh = Case(scenario=case.scenario, name=case.fresh)
             what = f"{case.scenario}: {case.name} ÷ {case.fresh}"
             yield from against(results, case, HOLDFAST.name, what, bounds[case.scenario], of=fresh)
@@ -140,3 +141,15 @@ def _scaling(results: Results) -> Iterator[Verdict]:
         yield from ours(more, what=f"G: {more.name} ÷ {less.name}", bound=NOISE, of=less)
     most = scaling.case(scaling.SLOTS[-1], scaling.PROCESSES[-1])
     yield from ours(most, what=f"G: {most.name} ÷ {steps[-1].name}", bound=1.0, of=steps[-1])
+
+
+def _runs(results: Results) -> Iterator[Verdict]:
+    for case in runs.RATES:
+        yield from _against_best(results, case, ANY, "peer", 3.0)
+    for fresh, bound in ((runs.ASLEEP, NOISE), (runs.WOKEN, NOISE), (runs.MEMORY, 1.1)):
+        beside = runs.beside_million(fresh)
+        yield from against(results, beside, HOLDFAST.name, f"W: {beside.name} ÷ without", bound, of=fresh)
+    rows = results.rounds_of(runs.ROWS).get(HOLDFAST.name, {})
+    if rows:
+        found = summary(list(rows.values()))
+        yield Verdict(what=f"W: {runs.ROWS.name}", found=found, bound=2.0, at_most=True, unit="")

@@ -26,7 +26,8 @@ class Holdfast(Peer):
     """History and fence kept, a handler call per job."""
 
     unfinished = "select exists (select from holdfast.live_jobs)"
-    asleep = "select count(*) from holdfast.live_jobs where state = 'waiting'"
+    # Runs that sleep on beside those which are measured are clones, numbered as all clones are.
+    asleep = "select count(*) from holdfast.live_jobs where state = 'waiting' and job_id < 1000000000"
     completed = "select count(*) from holdfast.finished_jobs where outcome = 'completed'"
     clones = (
         ("holdfast.jobs", "id", "1000000000 + n"),
@@ -81,8 +82,10 @@ class Holdfast(Peer):
         await database.close()
 
     async def open(self) -> None:
-        """Connect the client."""
+        """Connect the client, and find out which runs may be sent signals."""
         await self.client.open()
+        if self.load.wait == "signal":
+            await self._find_sleepers()
 
     async def close(self) -> None:
         """Disconnect the client."""
@@ -111,12 +114,16 @@ class Holdfast(Peer):
         """Enqueue one job."""
         await self.client.enqueue(self.job(number=number, pad=self.padding))
 
+    async def _find_sleepers(self) -> None:
+        connection = await Database(DatabaseConfig(dsn=self.dsn)).connect()
+        self.sleepers = await connection.fetch(SLEEPERS, self.load.numbers())
+        await connection.close()
+
     async def signal(self, numbers: Sequence[int]) -> None:
         """Send signals by the SQL function that is there for everybody, many in a transaction."""
         connection = await Database(DatabaseConfig(dsn=self.dsn)).connect()
-        rows = await connection.fetch(SLEEPERS, numbers)
-        for first in range(0, len(rows), CALLS_PER_TRANSACTION):
-            ids = [row[0] for row in rows[first : first + CALLS_PER_TRANSACTION]]
+        for first in range(0, len(numbers), CALLS_PER_TRANSACTION):
+            ids = [row[0] for row in self.sleepers[first : first + CALLS_PER_TRANSACTION]]
             await connection.execute(SEND, ids)
         await connection.close()
 

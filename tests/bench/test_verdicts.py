@@ -9,6 +9,7 @@ from bench.cell import Case, Cell, Figures, Measurement, Scale
 from bench.exactly_once import NotExactlyOnce
 from bench.results import Results
 from bench.run import order, run
+from bench.scenarios import runs
 from bench.scenarios.drains import name
 from bench.verdicts import verdicts
 
@@ -52,6 +53,22 @@ def test_a_bad_day_is_compared_with_the_fresh_one() -> None:
     assert verdict.what == "D: a bad day ÷ fresh"
     assert verdict.found.median == pytest.approx(0.95)
     assert verdict.is_kept
+
+
+def test_runs_are_held_against_the_better_of_their_peers() -> None:
+    """Three times as fast, no more than two rows for a step, and no more memory beside a million of sleepers."""
+    made = results(
+        *measured(runs.WOKEN, holdfast=(900.0, 1000.0), dbos=(100.0, 110.0), absurd=(300.0, 400.0)),
+        *measured(runs.ROWS, holdfast=(2.0, 2.1)),
+        *measured(runs.MEMORY, holdfast=(50.0, 60.0)),
+        *measured(runs.beside_million(runs.MEMORY), holdfast=(52.0, 60.0)),
+    )
+    found = {one.what: (round(one.found.median, 2), one.is_kept) for one in verdicts(made)}
+    assert found == {
+        "W: woken by a signal, and done ÷ best peer (absurd)": (2.75, False),
+        "W: memory of a worker, beside 1,000,000 asleep ÷ without": (1.02, True),
+        "W: rows written per step": (2.05, False),
+    }
 
 
 def test_a_run_without_one_side_has_no_verdict() -> None:
