@@ -56,7 +56,7 @@ def test_a_bad_day_is_compared_with_the_fresh_one() -> None:
 
 
 def test_runs_are_held_against_the_better_of_their_peers() -> None:
-    """Three times as fast, no more than two rows for a step, and no more memory beside a million of sleepers."""
+    """Three times as fast, no more than two rows for a step, and no more memory beside a million sleepers."""
     made = results(
         *measured(runs.WOKEN, holdfast=(900.0, 1000.0), dbos=(100.0, 110.0), absurd=(300.0, 400.0)),
         *measured(runs.ROWS, holdfast=(2.0, 2.1)),
