@@ -171,7 +171,7 @@ async def closed(scene: Scene, stale: Fence) -> bool:
 
 
 async def assigned(scene: Scene, attempt: Fence) -> None:
-    """Let the attempt be one that a runner was offered, the one that holds the job now, and did not accept."""
+    """Let the attempt be one that a runner was offered, that holds the job, and that was not accepted."""
     await scene.db.fetch(
         "insert into holdfast.assignments (job_id, attempt, worker_id, term, offered_at, progressed_at) "
         "values ($1, $2, coalesce((select worker_id from holdfast.live_jobs where job_id = $1), 1), 1, "

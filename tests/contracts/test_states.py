@@ -1,9 +1,10 @@
 """The state diagram of docs/concepts.md has exactly the transitions that jobs make."""
 
 import re
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -33,6 +34,8 @@ end $$;
 create trigger see after insert or update on holdfast.live_jobs for each row execute function holdfast.see();
 create trigger see after insert on holdfast.finished_jobs for each row execute function holdfast.see();
 """
+Act: TypeAlias = Callable[[int], Awaitable[Any]]
+
 QUEUE = "q"
 AGAIN = PutBack(Outcome.RETRIED, delay=60.0, counts=True, reason="again")
 BACK = PutBack(Outcome.RELEASED, delay=0.0, counts=False, reason="back")
@@ -116,13 +119,23 @@ async def _ends_by_workers(story: Story) -> None:
             await story.jobs.cancel(job_id)
 
 
+def _signal(story: Story) -> Act:
+    """The act of sending the signal that is waited for."""
+
+    async def act(run_id: int) -> None:
+        await story.client.signal(run_id, "go")
+
+    return act
+
+
 async def _sleeps(story: Story) -> None:
     for free in (0, 1):
-        for act in (story.client.signal, story.jobs.cancel, story.jobs.discard):
+        acts: tuple[Act, ...] = (_signal(story), story.jobs.cancel, story.jobs.discard)
+        for act in acts:
             job_id = await story.enqueue()
             asleep = Suspended(await story.claim(free=free), Suspend("a signal", signals=("go",)))
             await story.run(runs.suspend_runs([asleep]))
-            await (act(job_id, "go") if act == story.client.signal else act(job_id))
+            await act(job_id)
             # One that woke would be the next to be claimed.
             await _cancel_all(story)
     for options in ({}, {"delay": 60}):

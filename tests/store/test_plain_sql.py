@@ -78,9 +78,11 @@ async def test_unique_policies_work_from_plain_sql(db: ThrowawayDatabase) -> Non
     replace = "select holdfast.enqueue('greet', '{\"n\": 2}', unique_key => 'u', unique_policy => 'replace')"
     assert await db.value(replace) == first
     assert await db.value("select args::text from holdfast.jobs") == '{"n": 2}'
-    with pytest.raises(DuplicateJob, match=f"job {first} already holds unique key 'u'"):
-        with own_errors(db.schema):
-            await db.value("select holdfast.enqueue('greet', unique_key => 'u', unique_policy => 'reject')")
+    with (
+        pytest.raises(DuplicateJob, match=f"job {first} already holds unique key 'u'"),
+        own_errors(db.schema),
+    ):
+        await db.value("select holdfast.enqueue('greet', unique_key => 'u', unique_policy => 'reject')")
 
 
 @pytest.mark.parametrize(
@@ -123,9 +125,8 @@ async def test_a_bad_option_is_refused_by_name(db: ThrowawayDatabase, call: str,
         await db.value(f"select holdfast.enqueue({call})")
     assert complaint in str(refused.value)
     assert await db.value("select count(*) from holdfast.jobs") == 0
-    with pytest.raises(InputInvalid):
-        with own_errors(db.schema):
-            raise refused.value
+    with pytest.raises(InputInvalid), own_errors(db.schema):
+        raise refused.value
 
 
 @pytest.fixture

@@ -81,7 +81,8 @@ async def test_a_fork_keeps_large_results_when_the_other_run_is_gone(
     async def plan(run: holdfast.Run) -> str:
         kept = await run.blob(scan)
         await run.wait_signal("on")
-        return (await run.read(kept)).decode()
+        page: bytes = await run.read(kept)
+        return page.decode()
 
     await work(app)
     first = await client.enqueue(plan.job())

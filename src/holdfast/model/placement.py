@@ -22,7 +22,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """Which runner may take a job, and what its loss means.
 
     A runner needs all of *labels*.  With *runner* only the one of that name may take it, for *pin_for*
-    seconds if that is given, then others may.  A job without a sign of life for *stall_limit* seconds is taken away.
+    seconds if that is given, then others may.  A job without a sign of life for *stall_limit* seconds is
+    taken away.
     """
 
     labels: tuple[str, ...] = ()

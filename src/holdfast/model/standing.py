@@ -35,7 +35,8 @@ class Standing:
 
     *running* and *key_running* count what is held in its queue and under its concurrency key;
     *workers* those online in its queue, which are runners where it has a *demand*, *knowing* those of them
-    with a handler for its kind, with *slots* in all, of which *busy* are taken.  *ahead* counts available jobs that go first, up to 1000.
+    with a handler for its kind, with *slots* in all, of which *busy* are taken.  *ahead* counts available
+    jobs that go first, up to 1000.
     *lease_expires_at* is when the lease of its worker runs out; *leads* says that there is a leader.
 
     Of a run: *suspended_for* is what it waits for, in words; among that are *signals*, *children_left* of
