@@ -21,6 +21,8 @@ from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff
 
 MAX_RESULT_BYTES = 1024 * 1024
 MAX_TRIES = 10_000
+# Of so many functions the promised type of their results is remembered.
+MOST_REMEMBERED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,28 @@
+"""Calls of steps, as they are made again and again in a worker that lives long."""
+
+import gc
+import weakref
+from collections.abc import Callable
+
+from holdfast.workflow.calls import MOST_REMEMBERED, StepOptions, made_call
+
+
+def made_inside() -> Callable[[], int]:
+    """A function as the code of each run makes one."""
+
+    def weigh() -> int:
+        return 7
+
+    return weigh
+
+
+def test_functions_that_runs_make_are_forgotten() -> None:
+    """Each run has its own; a worker keeps no more of them than it needs for its next calls."""
+    functions = [made_inside() for _ in range(2 * MOST_REMEMBERED)]
+    kept = [weakref.ref(function) for function in functions]
+    for function in functions:
+        assert made_call(function, (), StepOptions()).result("7") == 7
+    functions.clear()
+    del function
+    gc.collect()
+    assert sum(one() is not None for one in kept) <= MOST_REMEMBERED
