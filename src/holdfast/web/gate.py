@@ -11,6 +11,7 @@ from typing import Any
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
+from litestar.types import Scope
 
 from holdfast.client.token_operator import token_hash
 from holdfast.errors import AccessDenied, InputInvalid, OriginRefused, TokenInvalid
@@ -48,17 +49,20 @@ class Gate:
     async def __call__(self, connection: AnyConnection, handler: BaseRouteHandler) -> None:
         """Let a request in or raise; its caller is then ``request.auth``."""
         right: Right | None = handler.opt.get("right")
-        if right is None:
-            return
-        if b"%00" in connection.scope["query_string"] or "\x00" in connection.scope["path"]:
+        if right is not None:
+            await self.admit(connection.scope, right)
+
+    async def admit(self, scope: Scope, right: Right) -> None:
+        """Let a request in that asks for *right*, or raise; its caller is then ``scope["auth"]``."""
+        if b"%00" in scope["query_string"] or "\x00" in scope["path"]:
             msg = "the address of the request holds a NUL character, which PostgreSQL cannot store"
             raise InputInvalid(msg)
-        caller = await self._caller(connection)
+        caller = await self._caller(scope)
         self._requests.take(caller.address if caller.token is None else caller.token.id)
         if not allows(caller.role, right):
             raise AccessDenied(caller.role, right)
-        connection.scope["user"] = caller.name
-        connection.scope["auth"] = caller
+        scope["user"] = caller.name
+        scope["auth"] = caller
 
     def notified(self, topic: str, _rest: str) -> None:
         """Forget what may have been revoked."""
@@ -71,11 +75,12 @@ class Gate:
             self._has_tokens = await self._database.run(tokens.has_tokens())
         return self._has_tokens
 
-    async def _caller(self, connection: AnyConnection) -> Caller:
-        address = connection.client.host if connection.client else "unknown"
-        shown = connection.headers.get("authorization")
+    async def _caller(self, scope: Scope) -> Caller:
+        client = scope["client"]
+        address = "unknown" if client is None else client[0]
+        shown = _header(scope, b"authorization")
         if shown is None and not await self.has_tokens():
-            _check_origin(connection)
+            _check_origin(scope)
             return Caller(ANONYMOUS, Role.ADMIN, address)
         text = _bearer(shown)
         token = await self._token(token_hash(text), address)
@@ -107,11 +112,15 @@ def _bearer(shown: str | None) -> str:
     return text
 
 
-def _check_origin(connection: AnyConnection) -> None:
+def _header(scope: Scope, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+
+
+def _check_origin(scope: Scope) -> None:
     """Raise `OriginRefused` where a page elsewhere makes a browser on this machine ask for it."""
-    host = connection.headers.get("host", "")
+    host = _header(scope, b"host") or ""
     if host.rsplit(":", 1)[0].strip("[]") not in LOOPBACK:
         raise OriginRefused("Host", host)
-    origin = connection.headers.get("origin")
+    origin = _header(scope, b"origin")
     if origin is not None and origin.partition("://")[2] != host:
         raise OriginRefused("Origin", origin)

@@ -14,6 +14,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from holdfast import errors
 from holdfast.errors import HoldfastError
 from holdfast.model.problem import MEDIA_TYPE, Problem, problem_type
+from holdfast.runtime.events import Events
 
 AnyRequest = Request[Any, Any, Any]
 
@@ -34,6 +35,7 @@ STATUS: Mapping[type[BaseException], int] = {
     errors.TokenNotFound: 404,
     errors.StepNotFound: 404,
     errors.BlobNotFound: 404,
+    errors.ArtifactNotFound: 404,
     errors.LogNotFound: 404,
     errors.DeliveryNotFound: 404,
     errors.DuplicateJob: 409,
@@ -97,9 +99,14 @@ def documented(raises: Iterable[type[BaseException]]) -> dict[int, ResponseSpec]
 
 def answer_error(request: AnyRequest, error: HoldfastError) -> Response[Problem]:
     """Answer an error of Holdfast."""
+    return _response(*problem_of(error, request.app.state.events, request.scope["path"]))
+
+
+def problem_of(error: HoldfastError, events: Events, path: str) -> tuple[Problem, dict[str, str]]:
+    """Return the problem that an error is answered with, and the headers that go with it."""
     status = status_of(type(error))
     if status >= 500:
-        request.app.state.events.emit("request.failed", path=request.scope["path"], error=error)
+        events.emit("request.failed", path=path, error=error)
     headers = {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="holdfast"'
@@ -115,7 +122,7 @@ def answer_error(request: AnyRequest, error: HoldfastError) -> Response[Problem]
         detail=str(error),
         facts=facts,
     )
-    return _response(problem, headers)
+    return problem, headers
 
 
 def answer_http_error(_: AnyRequest, error: HTTPException) -> Response[Problem]:
@@ -132,15 +139,19 @@ def answer_http_error(_: AnyRequest, error: HTTPException) -> Response[Problem]:
 
 
 def answer_fault(request: AnyRequest, error: Exception) -> Response[Problem]:
-    """Answer a fault that nobody foresaw: the log gets all of it, the caller nothing."""
-    request.app.state.events.emit("request.failed", path=request.scope["path"], error=error)
-    problem = Problem(
+    """Answer a fault that nobody foresaw."""
+    return _response(fault_problem(error, request.app.state.events, request.scope["path"]), {})
+
+
+def fault_problem(error: Exception, events: Events, path: str) -> Problem:
+    """Return what a fault is answered with: the log gets all of it, the caller nothing."""
+    events.emit("request.failed", path=path, error=error)
+    return Problem(
         type="urn:holdfast:problem:fault",
         title="Internal Server Error",
         status=500,
         detail="the service has met a fault of its own, which its log describes",
     )
-    return _response(problem, {})
 
 
 def _told(error: HTTPException, sentence: str) -> str:

@@ -19,18 +19,22 @@ class JsonRequest(Request[Any, Any, Any]):
 
     async def json(self) -> Any:
         """Return the body as the type of the handler's *data*; raises `BodyInvalid`."""
-        body = await self.body()
-        if _NUL.search(body):
-            msg = "it holds a NUL character, which PostgreSQL cannot store"
-            raise BodyInvalid(msg)
         field = getattr(self.route_handler, "parsed_data_field", None)
-        try:
-            return msgspec.json.decode(body, type=Any if field is None else field.annotation)
-        except msgspec.DecodeError as error:
-            raise BodyInvalid(str(error)) from None
-        except UnicodeDecodeError:
-            msg = "it is not UTF-8"
-            raise BodyInvalid(msg) from None
-        except RecursionError:
-            msg = "its JSON is nested too deeply"
-            raise BodyInvalid(msg) from None
+        return decoded(await self.body(), Any if field is None else field.annotation)
+
+
+def decoded(body: bytes, wanted: Any) -> Any:
+    """Return JSON as a value of the type *wanted*; raises `BodyInvalid`."""
+    if _NUL.search(body):
+        msg = "it holds a NUL character, which PostgreSQL cannot store"
+        raise BodyInvalid(msg)
+    try:
+        return msgspec.json.decode(body, type=wanted)
+    except msgspec.DecodeError as error:
+        raise BodyInvalid(str(error)) from None
+    except UnicodeDecodeError:
+        msg = "it is not UTF-8"
+        raise BodyInvalid(msg) from None
+    except RecursionError:
+        msg = "its JSON is nested too deeply"
+        raise BodyInvalid(msg) from None

@@ -23,6 +23,7 @@ from holdfast.store.listen import Notifications
 from holdfast.web.application import application
 from holdfast.web.backing import Backing
 from holdfast.web.config import WebConfig
+from holdfast.web.express import Express
 from holdfast.web.gate import Gate
 
 BACKLOG = 2048
@@ -63,6 +64,7 @@ class WebServer:
             ready=ready,
         )
         self.application = application(backing, self.gate)
+        self._express = Express(self.application, self.gate, events, config.body_limit)
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self.address = ""
@@ -132,7 +134,7 @@ class WebServer:
 
     def _options(self) -> uvicorn.Config:
         return uvicorn.Config(
-            self.application,
+            self._express,
             lifespan="on",
             log_config=None,
             access_log=False,

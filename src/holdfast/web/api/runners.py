@@ -7,6 +7,7 @@ from typing import Annotated
 from litestar import Response, Router
 from litestar.handlers import put
 from litestar.params import JSONBody, Parameter
+from litestar.types import Scope
 
 from holdfast import errors
 from holdfast.model.token import Caller, Right
@@ -46,12 +47,9 @@ def runner_of(caller: Caller) -> RunnerCaller:
     return RunnerCaller(token.worker_id, token.id, only)
 
 
-def _desk(request: AnyRequest) -> Desk:
-    """Return the desk of this process.
-
-    Runners ask often, and being given it by name would cost more than the rest of a request.
-    """
-    desk: Desk = request.app.state.desk
+def _desk(scope: Scope) -> Desk:
+    """Return the desk of this process."""
+    desk: Desk = scope["litestar_app"].state.desk
     return desk
 
 
@@ -61,59 +59,59 @@ def _desk(request: AnyRequest) -> Desk:
     status=201,
     raises=(errors.ProtocolUnsupported, errors.AccessDenied, errors.RunnerSuperseded),
 )
-async def register(data: JSONBody[Register], request: AnyRequest) -> Registered:
+async def register(data: JSONBody[Register], scope: Scope) -> Registered:
     """Register a runner, or begin a new term of the one with this name."""
-    caller: Caller = request.auth
+    caller: Caller = scope["auth"]
     own = None if caller.token is None else caller.token.worker_id
-    return await _desk(request).registrar.register(data, caller.name, own, address=caller.address)
+    return await _desk(scope).registrar.register(data, caller.name, own, address=caller.address)
 
 
-@act("/sync", Right.RUN, raises=(errors.RunnerSuperseded,))
-async def sync(data: JSONBody[Sync], request: AnyRequest) -> Synced:
+@act("/sync", Right.RUN, raises=(errors.RunnerSuperseded,), express=True)
+async def sync(data: JSONBody[Sync], scope: Scope) -> Synced:
     """Say everything that a runner holds; the answer is everything it should hold."""
-    return await _desk(request).conversation.sync(runner_of(request.auth), data)
+    return await _desk(scope).conversation.sync(runner_of(scope["auth"]), data)
 
 
-@act("/claim", Right.RUN, raises=(errors.RunnerSuperseded,))
-async def claim(data: JSONBody[Claim], request: AnyRequest) -> Claimed:
+@act("/claim", Right.RUN, raises=(errors.RunnerSuperseded,), express=True)
+async def claim(data: JSONBody[Claim], scope: Scope) -> Claimed:
     """Ask for assignments, those first that were offered and not accepted."""
-    return await _desk(request).conversation.claim(runner_of(request.auth), data)
+    return await _desk(scope).conversation.claim(runner_of(scope["auth"]), data)
 
 
 @act("/leave", Right.RUN, status=204, raises=(errors.RunnerSuperseded, errors.RunnerHolding))
-async def leave(data: JSONBody[Leave], request: AnyRequest) -> None:  # noqa: ARG001 - a number may come with it
+async def leave(data: JSONBody[Leave], scope: Scope) -> None:  # noqa: ARG001 - a number may come with it
     """Go in good order, holding nothing."""
-    await _desk(request).registrar.leave(runner_of(request.auth))
+    await _desk(scope).registrar.leave(runner_of(scope["auth"]))
 
 
-@act(f"{_PLACE}/accept", Right.RUN, raises=STALE)
-async def accept(job: Id, attempt: Attempt, data: JSONBody[Word], request: AnyRequest) -> Stand:
+@act(f"{_PLACE}/accept", Right.RUN, raises=STALE, express=True)
+async def accept(job: Id, attempt: Attempt, data: JSONBody[Word], scope: Scope) -> Stand:
     """Accept an offer."""
-    return await _desk(request).conversation.say(
-        runner_of(request.auth), Fence(job, attempt), data, running=False
+    return await _desk(scope).conversation.say(
+        runner_of(scope["auth"]), Fence(job, attempt), data, running=False
     )
 
 
-@act(f"{_PLACE}/start", Right.REPORT, raises=STALE)
-async def start(job: Id, attempt: Attempt, data: JSONBody[Word], request: AnyRequest) -> Stand:
+@act(f"{_PLACE}/start", Right.REPORT, raises=STALE, express=True)
+async def start(job: Id, attempt: Attempt, data: JSONBody[Word], scope: Scope) -> Stand:
     """Say that an assignment has begun."""
-    return await _desk(request).conversation.say(
-        runner_of(request.auth), Fence(job, attempt), data, running=True
+    return await _desk(scope).conversation.say(
+        runner_of(scope["auth"]), Fence(job, attempt), data, running=True
     )
 
 
-@act(f"{_PLACE}/progress", Right.REPORT, raises=STALE)
-async def progress(job: Id, attempt: Attempt, data: JSONBody[Word], request: AnyRequest) -> Stand:
+@act(f"{_PLACE}/progress", Right.REPORT, raises=STALE, express=True)
+async def progress(job: Id, attempt: Attempt, data: JSONBody[Word], scope: Scope) -> Stand:
     """Say how far an assignment is, or that it lives."""
-    return await _desk(request).conversation.say(
-        runner_of(request.auth), Fence(job, attempt), data, running=True
+    return await _desk(scope).conversation.say(
+        runner_of(scope["auth"]), Fence(job, attempt), data, running=True
     )
 
 
-@act(f"{_PLACE}/finish", Right.REPORT, raises=(*STALE, errors.LogsIncomplete))
-async def finish(job: Id, attempt: Attempt, data: JSONBody[Finish], request: AnyRequest) -> Finished:
+@act(f"{_PLACE}/finish", Right.REPORT, raises=(*STALE, errors.LogsIncomplete), express=True)
+async def finish(job: Id, attempt: Attempt, data: JSONBody[Finish], scope: Scope) -> Finished:
     """Report the end of an assignment; safe to repeat."""
-    return await _desk(request).conversation.finish(runner_of(request.auth), Fence(job, attempt), data)
+    return await _desk(scope).conversation.finish(runner_of(scope["auth"]), Fence(job, attempt), data)
 
 
 @look(
@@ -122,7 +120,7 @@ async def finish(job: Id, attempt: Attempt, data: JSONBody[Finish], request: Any
 async def spec(job: Id, attempt: Attempt, request: AnyRequest) -> Response[bytes]:
     """Give the bytes of a spec, as they were frozen when the job was enqueued."""
     asked = runner_of(request.auth).only_for(Fence(job, attempt))
-    found = await _desk(request).files.spec(Fence(job, attempt), asked.worker_id)
+    found = await _desk(request.scope).files.spec(Fence(job, attempt), asked.worker_id)
     return Response(found.text.encode(), media_type="application/json", headers={"ETag": f'"{found.sha256}"'})
 
 
@@ -143,7 +141,9 @@ async def keep_artifact(
     asked = runner_of(request.auth).only_for(Fence(job, attempt))
     # The rest of a path begins with its slash.
     kept = name.removeprefix("/")
-    new = await _desk(request).files.keep(Fence(job, attempt), asked.worker_id, kept, await request.body())
+    new = await _desk(request.scope).files.keep(
+        Fence(job, attempt), asked.worker_id, kept, await request.body()
+    )
     return Response(None, status_code=201 if new else 200)
 
 
