@@ -1,4 +1,4 @@
-"""Starts worker processes within milliseconds, by forking one that has imported everything."""
+"""Starts processes of Holdfast within milliseconds, by forking one that has imported everything."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Fork:
-    """A worker process; *ended* tells its exit code."""
+    """A process; *ended* tells its exit code."""
 
     pid: int
     ended: asyncio.Future[int]
@@ -41,7 +41,7 @@ class Forker:
         self._ends: dict[int, asyncio.Future[int]] = {}
 
     async def start(self, **settings: Any) -> Fork:
-        """Start a worker process; see `fulfilment.work`."""
+        """Start a worker process, see `fulfilment.work`, or a command, see `forks.command`."""
         async with self._ordering:
             self._orders.write(json.dumps(settings).encode() + b"\n")
             return await self._forked.get()

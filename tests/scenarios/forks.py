@@ -1,9 +1,9 @@
-"""A program that imports everything once and then forks a worker process for every line on its stdin.
+"""A program that imports everything once and then forks a process for every line on its stdin.
 
     python -m tests.scenarios.forks
 
-A line is the settings of `fulfilment.work` as JSON.  It answers each with the id of the process, and tells
-of every end.
+A line is the settings of `fulfilment.work` as JSON, or of `command`.  It answers each with the id of the
+process, and tells of every end.
 """
 
 import asyncio
@@ -17,7 +17,12 @@ import traceback
 from contextlib import suppress
 from typing import Any
 
+# The commands import the other two where they need them, which is too late for what is forked.
+from holdfast.cli import main as cli
+from holdfast.cli import remote, web
 from tests.scenarios import fulfilment
+
+IMPORTED = (remote, web)
 
 
 def tell(**facts: Any) -> None:
@@ -35,12 +40,34 @@ def fork(settings: dict[str, Any]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
-        asyncio.run(fulfilment.work(settings))
+        live(settings)
+    except SystemExit as end:
+        os._exit(end.code if isinstance(end.code, int) else 1)
     except BaseException:
         traceback.print_exc()
     finally:
         # The parent's buffers and exit handlers are none of the child's business.
         os._exit(1)
+
+
+def live(settings: dict[str, Any]) -> None:
+    """Be the process that the settings ask for."""
+    if "arguments" in settings:
+        command(**settings)
+    else:
+        asyncio.run(fulfilment.work(settings))
+
+
+def command(arguments: list[str], variables: dict[str, str], folder: str, log: str) -> None:
+    """Be ``holdfast`` with these *arguments* and *variables* in *folder*; what it says goes to *log*."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(variables)
+    words = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number, file in ((0, nothing), (1, words), (2, words)):
+        os.dup2(file, number)
+    cli.app(arguments)
 
 
 def bury() -> None:

@@ -1,0 +1,148 @@
+"""Runners, their service and what lies between them: whatever breaks, no job is lost and none is doubled."""
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.ferry import Forward, Message
+from tests.scenarios.forker import forking
+from tests.scenarios.yard import PATIENCE, Yard, yard
+
+YARDS = 3
+TRIES = 3
+# How often these are sent depends on the moment.
+RESTLESS = ("sync",)
+LONG_SPEC = "x" * 70_000
+ARTIFACTS = "select name, data from holdfast.artifacts where job_id = $1"
+DAMAGED = "select attempt, stream from holdfast.log_streams where job_id = $1 and intact is not true"
+EVIDENCE = "select attempt, evidence::text from holdfast.assignments where job_id = $1"
+SCRIPT = "seq 1 3000; echo oh >&2; sleep 0.4; echo kept >kept.txt; seq 3001 6000"
+SAID = "".join(f"{number}\n" for number in range(1, 6001)).encode()
+
+
+@dataclass(frozen=True)
+class Place:
+    """One request in the life of an assignment: the *nth* one of this name."""
+
+    name: str
+    nth: int
+
+
+@dataclass(frozen=True)
+class Death:
+    """SIGKILL of the service when a request is about to arrive, or when its answer is about to leave."""
+
+    place: Place
+    after: bool
+
+
+class Lives:
+    """Lives of assignments in one yard, one after the other."""
+
+    def __init__(self, ground: Yard) -> None:
+        self._yard, self._count = ground, 0
+        self._places: list[Place] = []
+        self._death: Death | None = None
+        self.died = False
+        self._rebirth: asyncio.Task[None] | None = None
+
+    async def live(self, death: Death | None) -> list[str]:
+        """Let a runner do one command, from its registration to its goodbye; answers what went wrong."""
+        self._places, self._death, self.died, self._rebirth = [], death, False, None
+        self._count += 1
+        name = f"runner-{self._count}"
+        ferry = await self._yard.ferry()
+        ferry.carry = self._carry
+        job_id = await self._yard.enqueue(SCRIPT, env={"LONG": LONG_SPEC}, artifacts=["kept.txt"])
+        runner = await self._yard.start_runner(name, ferry, "--once")
+        async with asyncio.timeout(PATIENCE):
+            code = await runner.ended
+        if self._rebirth is not None:
+            await self._rebirth
+        problems = await self._yard.history({job_id: SAID})
+        return problems + await self._untruths(job_id, code)
+
+    async def _carry(self, message: Message, forward: Forward) -> bytes | None:
+        counts = Counter(place.name for place in self._places)
+        place = Place(message.name, counts[message.name] + 1)
+        self._places.append(place)
+        if self._death == Death(place, after=False):
+            await self._die()
+            return None
+        answer = await forward(message)
+        if self._death == Death(place, after=True):
+            await self._die()
+            return None
+        return answer
+
+    async def _die(self) -> None:
+        self.died = True
+        await self._yard.end_server()
+        self._rebirth = asyncio.create_task(self._yard.start_server())
+
+    async def _untruths(self, job_id: int, code: int) -> list[str]:
+        expected = {
+            "exit code": (code, 0),
+            "stdout": (await self._yard.log(job_id), {1: SAID}),
+            "stderr": (await self._yard.log(job_id, "stderr"), {1: b"oh\n"}),
+            "artifacts": (await self._yard.db.fetch(ARTIFACTS, job_id), [("kept.txt", b"kept\n")]),
+            "damaged logs": (await self._yard.db.fetch(DAMAGED, job_id), []),
+            "evidence": (await self._yard.db.fetch(EVIDENCE, job_id), [(1, "[]")]),
+        }
+        return [f"{what}: {found}" for what, (found, right) in expected.items() if found != right]
+
+    @property
+    def places(self) -> set[Place]:
+        """The requests of the last life."""
+        return set(self._places)
+
+
+@pytest.mark.timeout(600)
+async def test_an_assignment_survives_the_death_of_its_service_at_every_request(
+    dsn: str, tmp_path: Path
+) -> None:
+    """SIGKILL before a request arrives and before its answer leaves: one attempt, one end, the whole log."""
+    async with AsyncExitStack() as stack:
+        forker = await stack.enter_async_context(forking())
+        yards = [await stack.enter_async_context(yard(dsn, forker, tmp_path)) for _ in range(YARDS)]
+        await asyncio.gather(*(one.open() for one in yards))
+        lives = [Lives(one) for one in yards]
+        assert await asyncio.gather(*(one.live(None) for one in lives)) == [[]] * YARDS
+        places = set.intersection(*(one.places for one in lives))
+        deaths = [Death(place, after) for place in places for after in (False, True)]
+        ends = await _died(lives, deaths)
+    assert {death: problems for death, (_, problems) in ends.items() if problems} == {}
+    missed = [death for death, (died, _) in ends.items() if not died and death.place.name not in RESTLESS]
+    assert missed == []
+    met = {death.place.name for death in ends}
+    assert met >= {
+        "register",
+        "sync",
+        "spec",
+        "logs/stdout",
+        "logs/stderr",
+        "artifacts/kept.txt",
+        "finish",
+        "leave",
+    }
+
+
+async def _died(lives: list[Lives], deaths: list[Death]) -> dict[Death, tuple[bool, list[str]]]:
+    """Die all deaths, in whichever yard is free; answers whether each has come, and what went wrong."""
+    ends: dict[Death, tuple[bool, list[str]]] = {}
+
+    async def use(one: Lives) -> None:
+        while deaths:
+            death = deaths.pop()
+            for _ in range(TRIES):
+                problems = await one.live(death)
+                ends[death] = (one.died, problems)
+                if one.died or problems or death.place.name in RESTLESS:
+                    break
+
+    await asyncio.gather(*map(use, lives))
+    return ends
