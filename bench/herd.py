@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
+import re
 import sys
 import tempfile
 import time
@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import msgspec
 import psutil
+import uvloop
 
 import holdfast
 from holdfast.app.handler import JobRequest
@@ -33,14 +35,17 @@ from holdfast.store.database import Database, DatabaseConfig
 
 COMMAND = JobRequest("command", '{"argv": ["true"]}')
 CHUNK = 500
+LENGTH = re.compile(rb"content-length: *([0-9]+)", re.IGNORECASE)
 
 
-class Line:
+class Line(asyncio.Protocol):
     """One connection of one runner: plain HTTP/1.1 by hand, so that playing runners costs little."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._read = b""
+        self._answer: asyncio.Future[tuple[int, Any]] | None = None
         self._busy = asyncio.Lock()
         self.turn = asyncio.Lock()
         self.token = ""
@@ -48,25 +53,39 @@ class Line:
     async def post(self, path: str, body: Any) -> tuple[int, Any]:
         """Send a request; answers status and JSON."""
         async with self._busy:
-            if self._streams is None:
-                self._streams = await asyncio.open_connection(self._host, self._port)
-            reader, writer = self._streams
-            text = json.dumps(body).encode()
-            writer.write(
-                f"POST {path} HTTP/1.1\r\nHost: herd\r\nAuthorization: Bearer {self.token}\r\n"
-                f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n".encode()
-                + text
+            loop = asyncio.get_running_loop()
+            if self._transport is None:
+                self._transport, _ = await loop.create_connection(lambda: self, self._host, self._port)
+            text = msgspec.json.encode(body)
+            self._read, self._answer = b"", loop.create_future()
+            self._transport.write(
+                b"POST %b HTTP/1.1\r\nHost: herd\r\nAuthorization: Bearer %b\r\n"
+                b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+                % (path.encode(), self.token.encode(), len(text), text)
             )
-            head = await reader.readuntil(b"\r\n\r\n")
-            lines = head.decode().split("\r\n")
-            length = next(int(one.split(":")[1]) for one in lines if one.lower().startswith("content-length"))
-            content = await reader.readexactly(length)
-            return int(lines[0].split()[1]), json.loads(content) if content else None
+            return await self._answer
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the whole of an answer."""
+        self._read += data
+        head, end, content = self._read.partition(b"\r\n\r\n")
+        told = LENGTH.search(head)
+        if end and len(content) >= (0 if told is None else int(told[1])) and self._answer is not None:
+            said = msgspec.json.decode(content) if content else None
+            if not self._answer.done():
+                self._answer.set_result((int(head[9:12]), said))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let nobody wait for what does not come."""
+        self._transport = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(exc or ConnectionResetError())
 
     def close(self) -> None:
-        """Hang up."""
-        if self._streams is not None:
-            self._streams[1].close()
+        """Hang up; the next request makes a new connection."""
+        transport, self._transport, self._busy = self._transport, None, asyncio.Lock()
+        if transport is not None:
+            transport.close()
 
 
 @dataclass
@@ -219,27 +238,36 @@ async def main(arguments: argparse.Namespace) -> None:
                     await idle(lines, arguments.idle, served, server.dsn)
                     for line in lines:
                         line.close()
-                        line._streams, line._busy = None, asyncio.Lock()
                 jobs = int(arguments.rate * arguments.seconds * 1.2)
                 for first in range(0, jobs, CHUNK):
                     await client.enqueue_many([COMMAND] * min(CHUNK, jobs - first), labels=["linux"])
-                cpu = sum(served.cpu_times()[:2])
+                before = spent(served, Path(name) / "data")
                 tally = await pace(lines, arguments.rate, arguments.seconds)
-                cpu = sum(served.cpu_times()[:2]) - cpu
-                report(tally, cpu, served)
+                after = spent(served, Path(name) / "data")
+                report(tally, {part: after[part] - before[part] for part in after}, served)
             await database.close()
 
 
-def report(tally: Tally, cpu: float, served: psutil.Process) -> None:
+def spent(served: psutil.Process, data: Path) -> dict[str, float]:
+    """Processor seconds so far of the server, of PostgreSQL in *data*, and of the played runners."""
+    postmaster = psutil.Process(int((data / "postmaster.pid").read_text().split()[0]))
+    return {
+        "server": sum(served.cpu_times()[:2]),
+        # A backend that has ended is in the times of its parent.
+        "PostgreSQL": sum(sum(one.cpu_times()[:4]) for one in (postmaster, *postmaster.children())),
+        "runners played": sum(psutil.Process().cpu_times()[:2]),
+    }
+
+
+def report(tally: Tally, cpu: dict[str, float], served: psutil.Process) -> None:
     """Print what was seen."""
     waits = sorted(tally.waits)
     p50, p99 = waits[len(waits) // 2] * 1000, waits[int(len(waits) * 0.99)] * 1000
     print(f"claim to offer: p50 {p50:.0f} ms, p99 {p99:.0f} ms, longest {waits[-1] * 1000:.0f} ms")
     print(f"{tally.finished} finished, {tally.empty} empty answers, refused {tally.refused}")
-    print(
-        f"server: {cpu / max(1, tally.finished) * 1e6:.0f} us of processor a job, "
-        f"{served.memory_info().rss >> 20} MB"
-    )
+    for name, seconds in cpu.items():
+        print(f"{name}: {seconds / max(1, tally.finished) * 1e6:.0f} us of processor a job")
+    print(f"server: {served.memory_info().rss >> 20} MB; load of the machine {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":
@@ -248,4 +276,4 @@ if __name__ == "__main__":
     parser.add_argument("--rate", type=float, default=1000)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--idle", type=float, default=30, help="0 leaves the idle part out")
-    asyncio.run(main(parser.parse_args()))
+    uvloop.run(main(parser.parse_args()))
