@@ -12,6 +12,8 @@ from holdfast.testing import ThrowawayDatabase
 
 LIVE = "select count(*) from holdfast.live_jobs"
 
+WAITS = "select true from holdfast.suspensions where run_id = $1 and $2::text = any (signals)"
+
 
 async def test_a_child_gives_its_result_to_its_parent(
     client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase
@@ -237,3 +239,101 @@ async def test_a_retried_run_sees_what_became_of_a_child_that_was_retried_before
     await client.retry(handle.id)
     assert await client.wait(handle.id, timeout=20) == ["glass", "stone"]
     assert calls.count("glass") == 2
+
+
+async def test_a_cancel_reaches_children_that_were_started_before_their_run_began_anew(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """The new memory does not mention them, but whoever cancels or pauses the run finds them."""
+
+    @app.workflow
+    async def watch(run: holdfast.Run) -> None:
+        await run.wait_signal("never")
+
+    @app.workflow
+    async def order(run: holdfast.Run, round: int) -> None:
+        if round == 3:
+            await run.wait_signal("never")
+        async with run.branches() as branches:
+            branches.start("watch", run.child(watch.job(), policy="cancel" if round == 1 else "abandon"))
+            await run.wait_signal(f"round {round}")
+            run.continue_as_new(round + 1)
+
+    await work(app)
+    handle = await client.enqueue(order.job(1))
+    for round in (1, 2):
+        await eventually(lambda round=round: db.value(WAITS, handle.id, f"round {round}"))
+        await client.signal(handle.id, f"round {round}")
+    await eventually(lambda: db.value(WAITS, handle.id, "never"))
+    children = "select job_id from holdfast.live_jobs where parent_id = $1 order by job_id"
+    (followed,), (abandoned,) = await db.fetch(children, handle.id)
+    await rests(followed)
+    await client.cancel(handle.id)
+    with pytest.raises(holdfast.JobCancelled):
+        await client.wait(followed, timeout=20)
+    assert (await client.job(abandoned)).state == "waiting"
+
+
+async def test_a_child_that_has_made_up_for_its_steps_is_begun_anew_by_its_parents_retry(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str]
+) -> None:
+    """All it did is undone, so it does all of it again, and with other keys for what it asks of others."""
+    keys: list[str] = []
+
+    async def do(what: str) -> None:
+        calls.append(what)
+        if what == "ship" and calls.count("ship") == 1:
+            msg = "no ship"
+            raise RuntimeError(msg)
+
+    @app.workflow
+    async def parcel(run: holdfast.Run) -> str:
+        keys.append(str(run.uuid()))
+        run.on_failure(do, "refund")
+        await run.step(do, "charge")
+        await run.step(do, "ship")
+        return "shipped"
+
+    @app.job
+    async def plain() -> str:
+        return "plain"
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> list[Any]:
+        return await run.children([parcel.job(), plain.job()])
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    with pytest.raises(holdfast.JobFailed, match="no ship"):
+        await client.wait(handle.id, timeout=20)
+    await client.retry(handle.id)
+    assert await client.wait(handle.id, timeout=20) == ["shipped", "plain"]
+    assert calls == ["charge", "ship", "refund", "charge", "ship"]
+    assert keys[0] != keys[-1]
+
+
+async def test_children_whose_results_are_too_large_together_fail_their_step_in_words(
+    client: holdfast.Client, work: Any, app: holdfast.App, monkeypatch: pytest.MonkeyPatch, rests: Any
+) -> None:
+    """It is an error that the code can catch, and not an attempt that dies of memory."""
+    monkeypatch.setattr("holdfast.workflow.waits.MAX_ENDS_BYTES", 1000)
+
+    @app.job
+    async def talk() -> str:
+        return "x" * 600
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> str:
+        try:
+            await run.children([talk.job(), talk.job()])
+        except holdfast.PayloadTooLarge as error:
+            return f"{error} {await run.wait_signal('go')}"
+        return "small"
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    await rests(handle.id)
+    await client.signal(handle.id, "go", 1)
+    told = await client.wait(handle.id, timeout=20)
+    assert "the results of '2 talk'" in told
+    assert "1,000 are allowed" in told

@@ -11,6 +11,8 @@ MAIN = "main"
 COMPENSATION = "compensation"
 # Where stands how a run is to end that makes up for its steps because its attempts are used up.
 END_PLACE = -1
+# Where stand the living children of a run from before it began anew.
+FORMER_PLACE = -2
 
 
 class StepKind(StrEnum):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from holdfast.model.job import NewJob
 from holdfast.store.attempts import Fence
 from holdfast.store.jobs import array_literal
-from holdfast.store.signals import Taken
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, first_value
 
@@ -24,6 +23,14 @@ class Place:
     name: str
     kind: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """How children ended, as JSON text; None while one lives, or where *excess* bytes are too many."""
+
+    text: str | None
+    excess: int | None
 
 
 def start_children(fence: Fence, place: Place, jobs: Sequence[NewJob]) -> Statement[int | None]:
@@ -51,12 +58,12 @@ def start_children(fence: Fence, place: Place, jobs: Sequence[NewJob]) -> Statem
 
 
 def take_children(
-    fence: Fence, branch: str, place: int, *, family: int, count: int
-) -> Statement[Taken | None]:
-    """Record how the *count* children of a family ended, once all have; None: the lease was lost."""
-    parameters = (fence.job_id, fence.attempt, branch, place, family, count)
+    fence: Fence, branch: str, place: int, *, family: int, count: int, most: int
+) -> Statement[Ends | None]:
+    """Record in *most* bytes how the children of a family ended, once all have; None: the lease was lost."""
+    parameters = (fence.job_id, fence.attempt, branch, place, family, count, most)
     return Statement("take_children", _SQL["take_children"], parameters, _taken)
 
 
-def _taken(rows: Sequence[Row]) -> Taken | None:
-    return Taken(rows[0][0]) if rows else None
+def _taken(rows: Sequence[Row]) -> Ends | None:
+    return Ends(rows[0][0], rows[0][1]) if rows else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from holdfast.model.step import COMPENSATION, RecordedStep, StepKind, StepNote, StepState
+from holdfast.model.step import COMPENSATION, FORMER_PLACE, RecordedStep, StepKind, StepNote, StepState
 from holdfast.store.steps import Memory
 
 
@@ -48,6 +48,8 @@ class History:
         for step in memory.steps:
             if step.kind is StepKind.SEED:
                 self.seed = msgspec.json.decode(step.result or '""')
+                continue
+            if step.place == FORMER_PLACE:
                 continue
             if step.kind is StepKind.END:
                 self.end = step.result

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.app.handler import JobRequest
-from holdfast.errors import ChildFailed, OptionInvalid, SignalTimeout
+from holdfast.errors import ChildFailed, OptionInvalid, PayloadTooLarge, SignalTimeout
 from holdfast.model.job import NewJob
 from holdfast.model.step import StepKind, StepState
 from holdfast.store import children
@@ -21,6 +21,8 @@ from holdfast.workflow.rest import SHORT
 
 # How often a branch looks for what it waits for while another one keeps the run in memory, in seconds.
 LOOK_EVERY = 0.5
+# How much the results of children that are waited for together may come to.
+MAX_ENDS_BYTES = 64 * 1024 * 1024
 POLICIES = ("cancel", "abandon")
 
 
@@ -101,6 +103,8 @@ async def family(
             await _take_children(replay, spot, jobs, detail)
     entry = replay.history.at(spot.branch.name, spot.place)
     assert entry is not None  # noqa: S101 - recorded before, or just now
+    if entry.state is StepState.FAILED:
+        raise replay.failures.rebuilt(name, entry.error or "{}")
     return [tuple(end) for end in msgspec.json.decode(entry.result or "[]")]
 
 
@@ -123,10 +127,18 @@ async def _take_children(replay: Replay, spot: Spot, jobs: Sequence[NewJob], det
     fresh = known is None
     while True:
         if not fresh:
-            take = children.take_children(fence, spot.branch.name, spot.place, family=found, count=len(jobs))
+            take = children.take_children(
+                fence, spot.branch.name, spot.place, family=found, count=len(jobs), most=MAX_ENDS_BYTES
+            )
             taken = await replay.ask(take)
             if taken.text is not None:
                 _complete(replay, spot, taken.text)
+                return
+            if taken.excess is not None:
+                error = PayloadTooLarge(
+                    f"the results of {spot.name!r}", size=taken.excess, limit=MAX_ENDS_BYTES
+                )
+                await replay.save(spot.note(StepState.FAILED, error=replay.failures.recorded(error)))
                 return
         fresh = False
         await replay.wait(spot, Wait(reason, look=time.monotonic() + LOOK_EVERY, family=found))

@@ -17,7 +17,8 @@ from held h;
 
 -- name: take_children
 -- Records at their place how the $6 children of family $5 ended, once all have: id, outcome, result and reason of each.
--- Answers what is recorded, null while one of them lives or its end is not to be seen yet.
+-- Answers what is recorded, null while one of them lives or its end is not to be seen yet; and how many bytes there are
+-- to record where those are more than $7: then nothing is.
 -- Zero rows: the lease was lost.  Locks the parent's live_jobs row, so that nobody takes it meanwhile.
 with held as materialized (
     select l.job_id, l.attempt from holdfast.live_jobs l
@@ -34,11 +35,12 @@ with held as materialized (
     update holdfast.steps s set state = 'completed', finished_at = holdfast.now(), result = e.told
     from held h, ends e
     where s.run_id = h.job_id and s.branch = $3::text and s.place = $4::integer and s.state = 'running'
-      and e.n = $6::bigint
+      and e.n = $6::bigint and octet_length(e.told::text) <= $7::bigint
     returning s.result
 )
 select coalesce(
     (select n.result from noted n)::text,
     (select s.result from holdfast.steps s
-     where s.run_id = $1::bigint and s.branch = $3::text and s.place = $4::integer and s.state = 'completed')::text)
+     where s.run_id = $1::bigint and s.branch = $3::text and s.place = $4::integer and s.state = 'completed')::text),
+    (select octet_length(e.told::text) from ends e where e.n = $6::bigint and octet_length(e.told::text) > $7::bigint)
 from held;

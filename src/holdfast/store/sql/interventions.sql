@@ -89,7 +89,8 @@ select t.job_id from target t order by t.job_id;
 -- that key where it stays as it is for that (0: it has just ended), else with nulls.  Locks finished_jobs, then live_jobs rows, in id order.
 -- A run goes on from its failed step: the failure of a step or a child that nothing followed, in its branch or in those
 -- above it, is forgotten; of many children, those are taken up that did not end well, as far down as they go, and
--- it looks again how all of them end.  One that has made up for its steps stays as it is.  A job without a row in the answer is in another state or never was.
+-- it looks again how all of them end.  One that has made up for its steps stays as it is; a child of that sort begins
+-- anew with nothing remembered, and other random values.  A job without a row in the answer is in another state or never was.
 with recursive again as (
     select f.job_id from holdfast.finished_jobs f
     where f.job_id = any ($1::bigint[]) and f.outcome in ('failed', 'cancelled')
@@ -101,7 +102,7 @@ with recursive again as (
         from holdfast.steps s join holdfast.finished_jobs f on f.family_id = s.child_id
         where s.run_id = a.job_id and s.kind = 'children' and s.state = 'completed'
           and f.outcome in ('failed', 'cancelled')
-          and not exists (select from holdfast.steps m where m.run_id = f.job_id and m.branch = 'compensation')
+          and not exists (select from holdfast.steps m where m.run_id = a.job_id and m.branch = 'compensation')
           and holdfast.is_last(s)
         offset 0
     ) c
@@ -122,18 +123,30 @@ with recursive again as (
     from ended e join holdfast.jobs j on j.id = any (array[e.job_id])
     order by j.unique_key, e.job_id
     on conflict do nothing
-    returning job_id, queue
+    returning job_id, queue, attempt
+), undone as materialized (
+    select v.job_id, v.attempt from lived v
+    where exists (select from holdfast.steps m where m.run_id = any (array[v.job_id]) and m.branch = 'compensation')
 ), gone as (
     delete from holdfast.finished_jobs f using lived v
     where f.job_id = any (array[v.job_id]) and f.outcome in ('failed', 'cancelled')
 ), forgotten as (
     delete from holdfast.steps s using lived v
-    where s.run_id = v.job_id and holdfast.is_last(s)
+    where s.run_id = v.job_id and holdfast.is_last(s) and v.job_id not in (select u.job_id from undone u)
       and (s.state in ('failed', 'retrying') or (s.kind = 'child' and s.result -> 0 ->> 1 <> 'completed'))
+), emptied as (
+    delete from holdfast.steps s using undone u where s.run_id = u.job_id and (s.branch, s.place) <> ('main', -1)
+), seeded as (
+    insert into holdfast.steps (run_id, branch, place, name, kind, state, attempt, result)
+    select u.job_id, 'main', -1, 'seed', 'seed', 'completed', u.attempt,
+           to_json('anew ' || u.job_id || '/' || u.attempt || '/' || holdfast.now())
+    from undone u
+    on conflict (run_id, branch, place) do update set result = excluded.result
 ), reopened as (
     update holdfast.steps s set state = 'running', finished_at = null, result = null
     from lived v
     where s.run_id = v.job_id and s.kind = 'children' and s.state = 'completed' and holdfast.is_last(s)
+      and v.job_id not in (select u.job_id from undone u)
       and s.result::jsonb @? '$[*][1] ? (@ != "completed")'
 ), awake as (
     delete from holdfast.suspensions s using lived v where s.run_id = v.job_id

@@ -18,14 +18,21 @@ with asked as (
 select h.job_id from held h, (select count(*) from slept) s;
 
 -- name: continue_run
--- Begins a held run anew under its id with arguments $3: what it remembered is forgotten, signals that it has not read
+-- Begins a held run anew under its id with arguments $3: what it remembered is forgotten, but for which children of it
+-- live, in places that no code comes by (-2), so that a cancel or a pause finds them; signals that it has not read
 -- stay, and the keys of those that it has read for a day.  $4 is what its random values grow from.  Locks the live_jobs row.  Zero rows: the lease was lost.
 with held as materialized (
     select l.* from holdfast.live_jobs l
     where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
     for update
 ), forgotten as (
-    delete from holdfast.steps s using held h where s.run_id = h.job_id and (s.branch, s.place) <> ('main', -1)
+    delete from holdfast.steps s using held h
+    where s.run_id = h.job_id and (s.branch, s.place) <> ('main', -1)
+      and not exists (select from holdfast.live_jobs c where c.family_id = s.child_id and c.parent_id = h.job_id)
+), kept as (
+    update holdfast.steps s set branch = 'former/' || s.child_id, place = -2 from held h
+    where s.run_id = h.job_id and s.place <> -2
+      and exists (select from holdfast.live_jobs c where c.family_id = s.child_id and c.parent_id = h.job_id)
 ), seeded as (
     insert into holdfast.steps (run_id, branch, place, name, kind, state, attempt, result)
     select h.job_id, 'main', -1, 'seed', 'seed', 'completed', h.attempt, $4::text::json from held h
