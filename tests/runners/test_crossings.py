@@ -6,7 +6,9 @@ import asyncio
 from typing import Any
 
 from holdfast.errors import AssignmentStale
-from holdfast.runners.messages import AssignmentTold, Finish
+from holdfast.runners.hearing import RunnerCaller
+from holdfast.runners.messages import AssignmentTold, Finish, Sync, Word
+from holdfast.store import offers
 from tests.runners.conftest import Machine, OpenDesk, Yard, fence, listed
 
 
@@ -67,3 +69,37 @@ async def test_the_same_report_at_two_servers_ends_it_once(yard: Yard, open_desk
             *(desk.conversation.finish(machine.caller, fence(offer), report) for desk in (yard.desk, other))
         )
         assert sorted(one.repeated for one in told) == [False, True]
+
+
+async def test_a_sync_that_comes_twice_takes_nothing_that_its_own_token_has_begun(yard: Yard) -> None:
+    """The offer was its first answer; the program has begun by its own token since."""
+    machine = await yard.machine()
+    await yard.enqueue()
+    twice = Sync(number=machine.count(), free=1)
+    [hold] = (await yard.desk.conversation.sync(machine.caller, twice)).hold
+    assert hold.assignment is not None
+    place = fence(hold.assignment)
+    program = RunnerCaller(machine.caller.worker_id, 0, place)
+    await yard.desk.conversation.say(program, place, Word(number=machine.count()), running=True)
+    await yard.desk.conversation.sync(machine.caller, twice)
+    assert await yard.live(hold.job) == ("running", 1, 0)
+
+
+async def test_who_waits_to_give_work_sees_what_was_given_meanwhile(yard: Yard, eventually: Any) -> None:
+    """Another server held the runner's row and filled its slot."""
+    machine = await yard.machine()
+    await machine.sync()
+    job_id, _ = await yard.enqueue(2)
+    database, worker_id = yard.db.database, machine.caller.worker_id
+    async with database.transaction() as first:
+        await database.run(offers.lock_runners([worker_id]), first)
+        await database.run(offers.offer_jobs([(job_id, worker_id)], [b"0" * 32]), first)
+        claim = asyncio.create_task(machine.claim())
+        blocked = (
+            "select count(*) from pg_stat_activity "
+            "where wait_event_type = 'Lock' and query like '%for no key update%'"
+        )
+        await eventually(lambda: yard.db.value(blocked))
+    assert await claim == []
+    held = "select count(*) from holdfast.live_jobs where worker_id is not null"
+    assert await yard.db.value(held) == 1

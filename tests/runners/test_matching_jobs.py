@@ -126,6 +126,18 @@ async def test_a_concurrency_key_runs_one_at_a_time(yard: Yard) -> None:
     assert other in jobs(offers)
 
 
+async def test_jobs_of_one_key_count_together_whatever_they_ask_for(yard: Yard) -> None:
+    """Kinds and labels make routes of their own, and the key is one."""
+    await yard.enqueue(concurrency_key="a")
+    await yard.enqueue(concurrency_key="a", labels=["gpu"])
+    machine = await yard.machine(slots=10, labels=["gpu"])
+    [offer] = await machine.claim(count=10)
+    await machine.start(offer)
+    assert await machine.claim(count=10) == []
+    await machine.finish(offer)
+    assert len(await machine.claim(count=10)) == 1
+
+
 async def test_a_paused_queue_gives_nothing_until_it_is_resumed(yard: Yard) -> None:
     """The resume wakes whoever waits."""
     queues = Operator(yard.db.database, "me").queues

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -21,7 +21,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An available job; the smaller *place*, the longer it has waited among those of its priority."""
+    """An available job; the smaller *place*, the longer it has waited among those of its priority.
+
+    Of its concurrency *key* at most *key_room* jobs may be taken.
+    """
 
     job_id: int
     queue: str
@@ -31,6 +34,7 @@ class Candidate:
     labels: frozenset[str]
     runner: str | None
     key: str | None = None
+    key_room: int | None = None
 
 
 @dataclass(slots=True)
@@ -77,12 +81,15 @@ def match(
     for, so that a rare machine stays free for what only it can do; among equals, runners take turns.
     """
     pairs: list[tuple[Candidate, Taker]] = []
-    line = _Line(takers)
+    line, keys = _Line(takers), Counter[tuple[str, str | None]]()
     for job in sorted(candidates, key=lambda job: (job.priority, job.place)):
         if room is not None and len(pairs) >= room:
             break
+        if job.key_room is not None and keys[job.queue, job.key] >= job.key_room:
+            continue
         taker = line.next_for(job)
         if taker is not None:
+            keys[job.queue, job.key] += 1
             take(job, taker)
             pairs.append((job, taker))
     return pairs

@@ -178,9 +178,9 @@ class Dispatcher(Service):
         likely = {taker.worker_id for _, taker in match(candidates, takers, room)}
         if not likely:
             return []
-        rooms = {
-            one.worker_id: one for one in await self._database.run(offers.lock_room(list(likely)), connection)
-        }
+        locked = await self._database.run(offers.lock_runners(list(likely)), connection)
+        seen = await self._database.run(offers.runners_room(locked), connection)
+        rooms = {one.worker_id: one for one in seen}
         exact = [taker for request in requests if (taker := _exact(request, rooms)) is not None]
         pairs = [(job.job_id, taker.worker_id) for job, taker in match(candidates, exact, room)]
         if not pairs:

@@ -37,9 +37,18 @@ class Room:
     held: dict[str, int]
 
 
-def lock_room(worker_ids: Sequence[int]) -> Statement[list[Room]]:
-    """Lock runners and see what they hold; those that may claim nothing are missing."""
-    return Statement("lock_room", _SQL["lock_room"], (sorted(worker_ids),), _rooms)
+def lock_runners(worker_ids: Sequence[int]) -> Statement[list[int]]:
+    """Lock runners; those that may claim nothing are missing."""
+    return Statement("lock_runners", _SQL["lock_runners"], (sorted(worker_ids),), _ids)
+
+
+def _ids(rows: Sequence[Row]) -> list[int]:
+    return [row[0] for row in rows]
+
+
+def runners_room(worker_ids: Sequence[int]) -> Statement[list[Room]]:
+    """See what runners hold, after `lock_runners` in the same transaction."""
+    return Statement("runners_room", _SQL["runners_room"], (list(worker_ids),), _rooms)
 
 
 def _rooms(rows: Sequence[Row]) -> list[Room]:
@@ -79,8 +88,8 @@ def _candidates(rows: Sequence[Row]) -> list[Candidate]:
 
 
 def _candidate(*values: Any) -> Candidate:
-    job_id, queue, kind, priority, place, labels, runner, key = values
-    return Candidate(job_id, queue, kind, priority, place, frozenset(labels), runner, key)
+    job_id, queue, kind, priority, place, labels, *rest = values
+    return Candidate(job_id, queue, kind, priority, place, frozenset(labels), *rest)
 
 
 def offer_jobs(pairs: Sequence[tuple[int, int]], hashes: Sequence[bytes]) -> Statement[list[Assignment]]:

@@ -16,18 +16,20 @@ where r.queue = any ($1::text[]) and not coalesce(q.paused, false)
        order by c.concurrency_key, c.priority, c.place limit 1)
   ) is not null;
 
--- name: lock_room
--- What runners have left, until the transaction ends: slots, and by queue what they hold.  Only of those that are online.
--- Locks workers' rows in id order, so that two servers do not fill the same slot.
-with locked as materialized (
-    select w.id, w.name, w.term, w.slots from holdfast.workers w
-    where w.id = any ($1::bigint[]) and w.state = 'online' and w.expires_at > holdfast.now()
-    order by w.id for no key update
-)
-select k.id, k.term, k.slots,
+-- name: lock_runners
+-- Locks workers' rows in id order until the transaction ends, of those that are online, so that two servers do not fill the
+-- same slot.
+select w.id from holdfast.workers w
+where w.id = any ($1::bigint[]) and w.state = 'online' and w.expires_at > holdfast.now()
+order by w.id for no key update;
+
+-- name: runners_room
+-- What runners have left: slots, and by queue what they hold.  Only after lock_runners in the same transaction, and in a
+-- statement of its own: one that waited for the lock would not see what was given meanwhile.
+select w.id, w.term, w.slots,
        (select coalesce(jsonb_object_agg(h.queue, h.n), '{}')::text
-        from (select l.queue, count(*) as n from holdfast.live_jobs l where l.worker_id = any (array[k.id]) group by l.queue) h)
-from locked k;
+        from (select l.queue, count(*) as n from holdfast.live_jobs l where l.worker_id = any (array[w.id]) group by l.queue) h)
+from holdfast.workers w where w.id = any ($1::bigint[]);
 
 -- name: queue_room
 -- How many jobs of a limited queue may still be taken, and what its keys may: only after lock_limits in the same
@@ -39,7 +41,7 @@ select (select q.max_running from holdfast.queues q where q.name = $1::text)
 -- name: lock_heads
 -- Up to $2 available jobs of each of these routes, by priority, then oldest first, those without a concurrency key.
 -- Locks live_jobs rows, skipping those that others hold.
-select head.job_id, head.queue, head.kind, head.priority::integer, head.place, r.labels, r.runner, null::text
+select head.job_id, head.queue, head.kind, head.priority::integer, head.place, r.labels, r.runner, null::text, null::bigint
 from holdfast.routes r
 cross join lateral (
     select c.job_id, c.queue, c.kind, c.priority, c.place from holdfast.live_jobs c
@@ -51,8 +53,8 @@ cross join lateral (
 where r.id = any ($1::integer[]);
 
 -- name: lock_keyed_heads
--- The same for jobs with a concurrency key, of each key as many as $3, its limit, leaves: only after lock_limits in
--- the same transaction.  Walks the distinct keys by index, so that its cost goes with keys, not with jobs.
+-- The same for jobs with a concurrency key, of each key as many as $3, its limit, leaves, and how many that are, for other
+-- routes may have jobs of the same key: only after lock_limits in the same transaction.  Walks the distinct keys by index, so that its cost goes with keys, not with jobs.
 with recursive keys as (
     select r.id, r.queue, (select c.concurrency_key from holdfast.live_jobs c
                   where c.route_id = r.id and c.state = 'available' and c.concurrency_key is not null
@@ -64,25 +66,25 @@ with recursive keys as (
                   order by c.concurrency_key limit 1)
     from keys k where k.key is not null
 )
-select head.job_id, head.queue, head.kind, head.priority::integer, head.place, r.labels, r.runner, k.key
+select head.job_id, head.queue, head.kind, head.priority::integer, head.place, r.labels, r.runner, k.key, busy.room
 from keys k
 join holdfast.routes r on r.id = k.id
 cross join lateral (
-    select count(*) as running from holdfast.live_jobs b
+    select greatest(0, $3::integer - count(*)) as room from holdfast.live_jobs b
     where b.queue = k.queue and b.concurrency_key = k.key and b.worker_id is not null
 ) busy
 cross join lateral (
     select c.job_id, c.queue, c.kind, c.priority, c.place from holdfast.live_jobs c
     where c.route_id = k.id and c.state = 'available' and c.concurrency_key = k.key
     order by c.priority, c.place
-    limit least($2::integer, greatest(0, $3::integer - busy.running))
+    limit least($2::integer, busy.room)
     for update skip locked
 ) head
 where k.key is not null;
 
 -- name: offer_jobs
 -- Gives locked jobs to runners: job, runner and hash of the assignment's token, one array per column; a new attempt of
--- each begins.  Answers the assignments.  After lock_room and lock_heads in the same transaction.
+-- each begins.  Answers the assignments.  After lock_runners and lock_heads in the same transaction.
 with pair as (
     select * from unnest($1::bigint[], $2::bigint[], $3::bytea[]) as p (job_id, worker_id, sha256)
 ), taken as (
