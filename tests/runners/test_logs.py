@@ -225,6 +225,16 @@ async def test_a_log_is_cut_at_the_limit_of_its_job(scene: Scene) -> None:
     assert (cut["stdout"].total, cut["stdout"].cut_at, cut["stdout"].intact) == (504, 6, True)
 
 
+async def test_a_stream_that_was_cut_at_its_first_byte_lacks_nothing(scene: Scene) -> None:
+    """Another one has used up the limit: nobody is asked to send what would be cut again."""
+    desk = await desk_of(scene, LogLimits(job=4))
+    await desk.send(0, b"12345")
+    other = StreamKey(desk.key.fence, "stderr", desk.key.worker_id)
+    assert (await desk.intake.append(other, LogPatch(0, b"12345"))).cut_at == 0
+    total = LogTotal(5, hashlib.sha256(b"").hexdigest())
+    assert await desk.intake.lacking(desk.key.fence, {"stderr": total}) == {}
+
+
 async def test_only_the_worker_that_holds_the_attempt_writes(desk: Desk) -> None:
     """Another worker, another attempt and another job are refused, and leave nothing behind."""
     job_id, attempt = desk.key.fence

@@ -148,12 +148,14 @@ class LogIntake:
 
     async def lacking(self, fence: Fence, totals: Mapping[str, LogTotal]) -> dict[str, int]:
         """Tell where each stream goes on that is shorter than its writer says and whose rest is not lost."""
-        sizes = {stream.stream: stream for stream in await self._streams(fence)}
-        places = {name: sizes[name].size if name in sizes else 0 for name in totals}
+        streams = await self._streams(fence)
+        sizes = {stream.stream: stream.size for stream in streams}
+        # A stream may be cut at its first byte: others have used up the limit of the job.
+        cut = {stream.stream for stream in streams if stream.cut_at is not None}
         return {
-            name: places[name]
+            name: sizes.get(name, 0)
             for name, total in totals.items()
-            if not total.gap and places[name] < total.size and not (name in sizes and sizes[name].cut_at)
+            if not total.gap and name not in cut and sizes.get(name, 0) < total.size
         }
 
     async def _streams(self, fence: Fence) -> list[LogStream]:
