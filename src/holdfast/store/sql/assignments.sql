@@ -42,7 +42,8 @@ with said as (
     update holdfast.assignments a
     set accepted_at = coalesce(a.accepted_at, holdfast.now()),
         accepted_by = case when h.is_new then h.number else a.accepted_by end,
-        term = case when h.is_new then h.term else a.term end,
+        -- A token of one assignment is of no term: then that of the offer stays.
+        term = case when h.is_new and h.term > 0 then h.term else a.term end,
         progressed_at = case when h.begins or h.lives or h.is_new then holdfast.now() else a.progressed_at end,
         -- Rungs that were taken between two requests are told by the last of them.
         rungs = case when h.rung is null or a.rungs ? h.rung then a.rungs
