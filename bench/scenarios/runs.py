@@ -27,10 +27,10 @@ STEPS = (1, 5, 20)
 # Whoever is slower gets fewer runs, so that he does not take all day.
 PART_OF_PEERS = 10
 PART_OF_PEERS_TIMERS = 20
-# The runs that show how fast the timers can be set; they are no part of what is measured.
-WARM_UP = 200
+# Runs that are no part of what is measured have numbers of their own.
 BESIDE = 10_000_000
-SLACK = 5.0
+# So many times the time that it should take is left for all runs to fall asleep, and some seconds more.
+AMPLE, SLACK = 1.5, 5.0
 # Runs whose steps are counted: few, for the server writes all of its statements down.
 COUNTED = 200
 FEW, MANY = 1, 21
@@ -160,9 +160,9 @@ async def measure_timers(peer: Contestant, scale: Scale) -> Figures:
     load = Load(jobs=share(peer, scale.timers, PART_OF_PEERS_TIMERS), steps=2, wait="timer")
     with Cluster() as cluster:
         await perform(peer, cluster.dsn, "setup", load)
-        pace = await warm_up(cluster, peer)
+        pace = await warm_up(cluster, peer, share(peer, scale.runs))
         await enqueue(cluster, peer, load)
-        load = replace(load, wake_at=time.time() + SLACK + 2 * load.jobs / pace)
+        load = replace(load, wake_at=time.time() + SLACK + AMPLE * load.jobs / pace)
         async with Sleepers.beginning(cluster, peer, load) as sleepers:
             await sleepers.fall_asleep()
             began = time.monotonic() + load.wake_at - time.time()
@@ -203,9 +203,9 @@ async def written(look: asyncpg.Connection[Any]) -> int:
     return int(await look.fetchval(WRITTEN))
 
 
-async def warm_up(cluster: Cluster, peer: Contestant) -> float:
+async def warm_up(cluster: Cluster, peer: Contestant, runs: int) -> float:
     """Return the pace of runs that do not wait, so that the moment can be set to which all others sleep."""
-    load = Load(jobs=WARM_UP, first=BESIDE, steps=2)
+    load = Load(jobs=runs, first=BESIDE, steps=2)
     await enqueue(cluster, peer, load)
     drained = await drain(cluster, peer, load)
     return drained.rate / load.steps
