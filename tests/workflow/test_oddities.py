@@ -125,10 +125,10 @@ async def test_an_end_that_somebody_elses_trigger_refuses_holds_up_no_other(
 
 
 @pytest.mark.parametrize("what", ["wait", "step"])
-async def test_a_wait_that_the_code_itself_cuts_off_says_what_to_do(
+async def test_what_the_code_itself_cuts_off_is_its_own_affair(
     client: holdfast.Client, work: Any, app: holdfast.App, what: str
 ) -> None:
-    """A timeout of asyncio knows nothing of replay: its run ends with the advice to use that of the wait."""
+    """A timeout of asyncio that comes while the run is in memory is caught like any other error."""
 
     @app.workflow(max_attempts=1)
     async def plan(run: holdfast.Run) -> str:
@@ -141,5 +141,29 @@ async def test_a_wait_that_the_code_itself_cuts_off_says_what_to_do(
 
     await work(app)
     handle = await client.enqueue(plan.job())
-    with pytest.raises(holdfast.JobFailed, match="give the step or the wait its own timeout="):
-        await client.wait(handle.id, timeout=20)
+    assert await client.wait(handle.id, timeout=20) == "late"
+
+
+async def test_a_branch_that_does_not_fit_keeps_its_run_while_another_one_asks(
+    db: ThrowawayDatabase, client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, eventually: Any
+) -> None:
+    """The other branch, whose question is under way, does not wait for an answer that nobody would give."""
+    name = "old"
+
+    async def nag(run: holdfast.Run) -> None:
+        await run.step(echo, 1, name=name)
+        await run.wait_signal("never")
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> Any:
+        async with run.branches() as branches:
+            branches.start("nag", nag(run))
+            await run.wait_signal("go")
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    await rests(handle.id)
+    name = "new"
+    await db.fetch("select holdfast.send_signal($1::bigint, 'never')", handle.id)
+    kept = "select reason from holdfast.suspensions where run_id = $1 and reason like 'NonDeterministicRun%'"
+    await eventually(lambda: db.value(kept, handle.id), timeout=8)

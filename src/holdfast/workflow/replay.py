@@ -225,6 +225,9 @@ class Replay:
 
     async def idle(self, branch: Branch, wait: Wait) -> None:
         """Let the other branches run; where all are idle the run falls asleep."""
+        if self.closing:
+            # The run has ended while this branch asked the database: nobody is left to rouse it.
+            raise Unwinding
         loop = asyncio.get_running_loop()
         branch.wait, branch.future = wait, loop.create_future()
         moments = [moment for moment in (wait.due, wait.look) if moment is not None]
