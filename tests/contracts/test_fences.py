@@ -21,6 +21,7 @@ from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspe
 from holdfast.model.step import StepKind, StepNote, StepState
 from holdfast.store import (
     activities,
+    artifacts,
     assignments,
     attempts,
     blobs,
@@ -283,7 +284,7 @@ WRITES: list[tuple[str, str, Write]] = [
     (
         "store_artifact",
         "artifact",
-        by_runner(lambda one, holder: assignments.store_artifact(one, holder, "log.txt", b"data")),
+        by_runner(lambda one, holder: artifacts.store_artifact(one, holder, "log.txt", b"data")),
     ),
     ("continue_run", "continue as new", stated(lambda stale: runs.continue_run(stale, "{}", "seed"))),
 ]

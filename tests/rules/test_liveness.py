@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.model.runner import RunnerGrade
+from holdfast.model.worker import RunnerGrade
 from holdfast.model.worker import WorkerState
 from holdfast.rules.liveness import Intervals, grade
 

@@ -127,8 +127,10 @@ async def test_a_cancel_reaches_a_runner_whose_sync_waits(yard: Yard) -> None:
     assert not await yard.client.cancel(offer.job, reason="no longer wanted")
     async with asyncio.timeout(2):
         answer = await waiting
-    assert [(one.job, one.cancel and one.cancel.cause) for one in answer.hold] == [(offer.job, "requested")]
-    assert await yard.db.value(RUNGS, offer.job) == ["delivered"]
+    [order] = [one.cancel for one in answer.hold]
+    assert order is not None
+    assert (order.cause, order.reason) == ("requested", "no longer wanted")
+    assert await yard.db.value(RUNGS, offer.job) == ["delivered", "requested"]
 
 
 async def test_every_rung_of_a_cancel_is_written_down_once(yard: Yard) -> None:
@@ -139,12 +141,13 @@ async def test_every_rung_of_a_cancel_is_written_down_once(yard: Yard) -> None:
     for rung in (Rung.ACKNOWLEDGED, Rung.INTERRUPTED, Rung.KILLED, Rung.INTERRUPTED):
         stand = await machine.say(offer, running=True, rung=rung)
         assert stand.cancel is not None
+        assert stand.cancel.reason == "cancelled by application"
         found = await yard.db.value(
             "select rungs ->> $2 from holdfast.assignments where job_id = $1", offer.job, rung
         )
         assert moments.setdefault(rung, found) == found
     await machine.finish(offer, "cancelled", reason="SIGKILL")
-    assert await yard.db.value(RUNGS, offer.job) == ["acknowledged", "delivered", "interrupted", "killed"]
+    assert await yard.db.value(RUNGS, offer.job) == sorted([*moments, "delivered", "requested"])
     with pytest.raises(JobCancelled, match="SIGKILL"):
         await yard.client.wait(offer.job, timeout=5)
 

@@ -14,6 +14,7 @@ from holdfast.cli.filters import filtered
 from holdfast.cli.moments import ago, clock, seconds
 from holdfast.cli.operating import AnyOperator, group, operate, served
 from holdfast.cli.output import JsonOption, print_json, print_json_line, print_table
+from holdfast.cli.runner_story import print_runner_story
 from holdfast.cli.story import print_story
 from holdfast.client.asynchronous import Client
 from holdfast.model.job import JobSummary
@@ -79,10 +80,13 @@ def show(context: typer.Context, job_id: JobId, *, as_json: JsonOption = False) 
         record = await operator.jobs.show(job_id)
         why = await operator.jobs.why(job_id)
         audit = await operator.audit(subject=f"job {job_id}")
+        runners = await operator.jobs.on_runners(job_id)
         if as_json:
-            print_json({"job": record, "why": why, "audit": audit})
+            print_json({"job": record, "why": why, "audit": audit, "runners": runners})
             return
         print_story(record, why, audit, await operator.now())
+        if runners is not None:
+            print_runner_story(runners)
         if await operator.runs.is_run(job_id):
             typer.echo(f"\nIt is a run: its steps and children are in `holdfast runs show {job_id}`")
 

@@ -14,6 +14,7 @@ import typer
 from holdfast import __version__
 from holdfast.cli import (
     acts,
+    artifacts,
     audit,
     bench,
     deliveries,
@@ -86,6 +87,7 @@ app.command()(doctor.doctor)
 app.command()(bench.bench)
 app.command()(settings.settings)
 app.command()(enqueue.enqueue)
+jobs.app.command()(artifacts.artifacts)
 acts.add_to(jobs.app)
 app.add_typer(jobs.app, name="jobs")
 run_acts.add_to(runs.app)

@@ -1,4 +1,4 @@
-"""`holdfast workers`: list, drain, resume."""
+"""`holdfast workers`: list, show, drain, resume."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.moments import ago, span
+from holdfast.cli.moments import ago, clock, span
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
-from holdfast.model.worker import WorkerRecord, WorkerState
+from holdfast.cli.story import act_row
+from holdfast.model.job import JobSummary
+from holdfast.model.worker import Contact, WorkerRecord, WorkerState
 
 app = group("See workers and drain them.")
 
-COLUMNS = ("id", "name", "state", "running", "queues", "lease", "started", "host", "version")
+COLUMNS = ("id", "name", "state", "running", "queues", "labels", "lease", "started", "host", "version")
+HELD = ("job", "kind", "queue", "attempt", "state", "claimed", "started")
 LIVE = (WorkerState.ONLINE, WorkerState.DRAINING)
 
 
@@ -25,7 +28,7 @@ def list_workers(
     ended: Annotated[bool, typer.Option("--all", help="Those too that are lost or offline.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List workers: what they run and when their lease was renewed."""
+    """List workers and runners: what they run, and when they were last heard."""
 
     async def work(operator: AnyOperator) -> None:
         found = await operator.workers.find(ended=ended)
@@ -39,25 +42,115 @@ def list_workers(
 
 
 def _row(worker: WorkerRecord, now: datetime) -> tuple[object, ...]:
-    buffered = f" +{worker.claimed}" if worker.claimed else ""
     return (
         worker.id,
         worker.name,
-        worker.state,
-        f"{worker.running} of {worker.slots}{buffered}",
+        stand(worker),
+        _slots(worker),
         ",".join(worker.queues),
+        ",".join(worker.labels) or None,
         _lease(worker, now),
         ago(worker.started_at, now),
-        f"{worker.host}:{worker.pid}",
+        _host(worker),
         worker.version,
     )
+
+
+def stand(worker: WorkerRecord) -> str:
+    """Return the state of a worker; of a runner how well it is heard, and whether it is to leave."""
+    if worker.contact is None:
+        return worker.state
+    is_drained = worker.contact.drain_requested_at is not None or worker.state is WorkerState.DRAINING
+    return f"{worker.contact.grade}, draining" if is_drained else worker.contact.grade
+
+
+def _slots(worker: WorkerRecord) -> str:
+    if worker.contact is not None:
+        # What a runner was offered takes a slot as well.
+        return f"{worker.running + worker.claimed} of {worker.slots}"
+    buffered = f" +{worker.claimed}" if worker.claimed else ""
+    return f"{worker.running} of {worker.slots}{buffered}"
+
+
+def _host(worker: WorkerRecord) -> str:
+    return worker.host if worker.contact is not None else f"{worker.host}:{worker.pid}"
 
 
 def _lease(worker: WorkerRecord, now: datetime) -> str:
     if worker.state not in LIVE:
         return f"ended {ago(worker.ended_at or worker.expires_at, now)}"
-    renewed = f"renewed {span(now - worker.renewed_at)} ago"
+    word = "renewed" if worker.contact is None else "heard"
+    renewed = f"{word} {span(now - worker.renewed_at)} ago"
     return f"{renewed}, RAN OUT" if worker.expires_at <= now else renewed
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    worker_id: Annotated[int, typer.Argument(help="The id of the worker.", metavar="ID")],
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a worker or a runner: how it is heard, what it takes, what it holds, what operators did."""
+
+    async def work(operator: AnyOperator) -> None:
+        story = await operator.workers.show(worker_id)
+        if as_json:
+            print_json(story)
+            return
+        now = await operator.now()
+        for name, value in _facts(story.worker, now):
+            if value is not None:
+                typer.echo(f"{name:<12} {value}")
+        if story.holds:
+            typer.echo("\nholds")
+            print_table(HELD, [_held(job, now) for job in story.holds])
+        if story.audit:
+            typer.echo("\noperators")
+            print_table(("at", "who", "action", "reason"), [act_row(act) for act in reversed(story.audit)])
+
+    operate(context, work)
+
+
+def _facts(worker: WorkerRecord, now: datetime) -> list[tuple[str, object]]:
+    sort = "worker" if worker.contact is None else "runner"
+    return [
+        (sort, f"{worker.id} {worker.name}"),
+        ("state", stand(worker)),
+        ("slots", _slots(worker)),
+        ("queues", ", ".join(worker.queues) or None),
+        ("kinds", ", ".join(worker.kinds) or None),
+        ("labels", ", ".join(worker.labels) or None),
+        *([] if worker.contact is None else _contact_facts(worker.contact, now)),
+        ("lease", _lease(worker, now)),
+        ("started", ago(worker.started_at, now)),
+        ("host", _host(worker)),
+        ("version", worker.version),
+    ]
+
+
+def _contact_facts(contact: Contact, now: datetime) -> list[tuple[str, object]]:
+    limits = ", ".join(f"{queue}={most}" for queue, most in sorted(contact.capacity.items()))
+    return [
+        ("capacity", limits or None),
+        ("in contact", None if contact.since is None else f"since {clock(contact.since)}"),
+        ("lost after", f"{contact.lost_after:g}s of silence"),
+        ("term", contact.term),
+        ("protocol", contact.protocol),
+        ("drain asked", ago(contact.drain_requested_at, now)),
+    ]
+
+
+def _held(job: JobSummary, now: datetime) -> tuple[object, ...]:
+    return (
+        job.id,
+        job.kind,
+        job.queue,
+        job.attempt,
+        job.state,
+        ago(job.claimed_at, now),
+        ago(job.started_at, now),
+    )
 
 
 @app.command()

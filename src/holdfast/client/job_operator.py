@@ -9,14 +9,16 @@ from typing import TypeVar
 from holdfast.client.answer import LOOKS, check_key, check_refusal
 from holdfast.client.job_verbs import EVERY_JOB, JobVerbs, Stroke, Swept
 from holdfast.client.log_reader import LogPage, LogReader
-from holdfast.errors import JobNotFound
+from holdfast.errors import ArtifactNotFound, JobNotFound
+from holdfast.model.assignment import RunnerStory
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobRecord, JobSummary
 from holdfast.model.log import BEGINNING, LogMark
 from holdfast.model.selection import JobFilter
 from holdfast.rules.intervention import Intervention, meant_states
 from holdfast.rules.waiting import MOST_COUNTED, why_waiting
-from holdfast.store import interventions, jobs, overview
+from holdfast.store import artifacts, interventions, jobs, overview, placements
+from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
 from holdfast.store.statement import Statement
 
@@ -64,6 +66,17 @@ class JobOperator(JobVerbs):
         """Say in one sentence what a live job waits for; None where it runs or has ended."""
         standings = await self._database.run(overview.job_standings([job_id], MOST_COUNTED))
         return why_waiting(standings[job_id]) if job_id in standings else None
+
+    async def on_runners(self, job_id: int) -> RunnerStory | None:
+        """Return what runners had to do with a job; None where it is not for runners."""
+        return await self._database.run(placements.runner_story(job_id))
+
+    async def artifact(self, job_id: int, attempt: int, name: str) -> bytes:
+        """Return the bytes of a file that an attempt left; raises `ArtifactNotFound`."""
+        found = await self._database.run(artifacts.read_artifact(Fence(job_id, attempt), name))
+        if found is None:
+            raise ArtifactNotFound(job_id, attempt, name)
+        return found
 
     async def log_page(
         self, job_id: int, *, attempt: int | None = None, after: LogMark = BEGINNING

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.client.wire.workers import WorkerStory
 from holdfast.errors import WorkerEnded, WorkerNotFound
 from holdfast.model.audit import Mandate
+from holdfast.model.job import JobState
+from holdfast.model.selection import JobFilter
 from holdfast.model.worker import WorkerRecord
-from holdfast.store import audit, runners, workers
+from holdfast.store import audit, overview, runners, workers
 from holdfast.store.database import Database
 
 MOST_LISTED = 1000
+MOST_ACTS = 50
 
 
 class WorkerOperator:
@@ -22,6 +26,22 @@ class WorkerOperator:
     async def find(self, *, ended: bool = False) -> Sequence[WorkerRecord]:
         """Return the workers that are online or draining, newest first; with *ended* the former ones too."""
         return await self._database.run(workers.list_workers(all_states=ended, limit=MOST_LISTED))
+
+    async def show(self, worker_id: int) -> WorkerStory:
+        """Return a worker with what it holds and what operators did to it; raises `WorkerNotFound`."""
+        found = await self._database.run(workers.list_workers(all_states=True, limit=1, worker_id=worker_id))
+        if not found:
+            raise WorkerNotFound(worker_id)
+        chosen = JobFilter(states=(JobState.CLAIMED, JobState.RUNNING), worker_id=worker_id)
+        async with self._database.transaction() as connection:
+            await self._database.run(overview.plan_freely(overview.LISTING_TIMEOUT), connection)
+            held = overview.list_jobs(chosen, before=None, limit=MOST_LISTED)
+            done = audit.list_audit(subject=f"worker {worker_id}", actor=None, before=None, limit=MOST_ACTS)
+            return WorkerStory(
+                found[0],
+                await self._database.run(held, connection),
+                await self._database.run(done, connection),
+            )
 
     async def resume(self, worker_id: int, reason: str | None = None) -> None:
         """Let a drained runner take jobs again; raises `WorkerNotFound` where there is no such runner."""

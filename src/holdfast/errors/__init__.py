@@ -26,6 +26,8 @@ HoldfastError
 ├── RunnerHolding                a runner cannot leave while it holds assignments
 ├── ProtocolUnsupported          a runner speaks no version of the protocol that the server does
 ├── ArtifactDiffers              another file was kept under that name before
+├── ArtifactNotFound             an attempt has left no file of that name
+├── ArtifactDamaged              what was fetched of an artifact is not what its runner left
 ├── LogsIncomplete               a runner's log is not yet all there
 ├── LogNotFound                  no runner has sent that stream of that attempt
 ├── LogOffsetWrong               a piece of a log does not go on where the server's copy ends
@@ -112,7 +114,9 @@ from holdfast.errors.jobs import (
 )
 from holdfast.errors.root import HoldfastError
 from holdfast.errors.runners import (
+    ArtifactDamaged,
     ArtifactDiffers,
+    ArtifactNotFound,
     AssignmentForeign,
     AssignmentStale,
     DatabaseOutOfReach,
@@ -158,7 +162,9 @@ __all__ = [
     "AccessDenied",
     "AppNotFound",
     "ArgumentsInvalid",
+    "ArtifactDamaged",
     "ArtifactDiffers",
+    "ArtifactNotFound",
     "AssignmentForeign",
     "AssignmentStale",
     "BackoffInvalid",

@@ -70,6 +70,25 @@ class ArtifactDiffers(HoldfastError):
         self.name, self.sha256 = name, sha256
 
 
+class ArtifactNotFound(HoldfastError):
+    """An attempt has left no file of that name."""
+
+    def __init__(self, job_id: int, attempt: int, name: str) -> None:
+        super().__init__(
+            f"attempt {attempt} of job {job_id} has left no artifact {name!r}: "
+            f"`holdfast jobs artifacts {job_id}` lists what is there"
+        )
+        self.job_id, self.attempt, self.name = job_id, attempt, name
+
+
+class ArtifactDamaged(HoldfastError):
+    """The bytes of an artifact are not those that its runner left."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"artifact {name!r} does not have the SHA-256 that its runner gave: fetch it again")
+        self.name = name
+
+
 class LogsIncomplete(HoldfastError):
     """A stream of a log is not what its runner says it is: the server has *size* bytes of it."""
 

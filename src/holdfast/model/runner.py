@@ -10,17 +10,8 @@ from holdfast.model.job import JobState
 from holdfast.model.worker import WorkerState
 
 
-class RunnerGrade(StrEnum):
-    """How well a runner is heard."""
-
-    ONLINE = "online"
-    LATE = "late"
-    OFFLINE = "offline"
-    LOST = "lost"
-
-
 class Rung(StrEnum):
-    """How far a cancel has come, from the bottom up; the request itself is the job's."""
+    """How far a cancel has come, from the bottom up; the request comes before them all."""
 
     DELIVERED = "delivered"
     ACKNOWLEDGED = "acknowledged"
@@ -67,6 +58,7 @@ class Held:
     accepted_by: int
     cancel_requested_at: datetime | None
     cancel_delivered: bool
+    cancel_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -16,12 +16,39 @@ class WorkerState(StrEnum):
     LOST = "lost"
 
 
+class RunnerGrade(StrEnum):
+    """How well a runner is heard."""
+
+    ONLINE = "online"
+    LATE = "late"
+    OFFLINE = "offline"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """How a runner is heard: *grade* after *silence* seconds; after *lost_after* it is lost.
+
+    It has been heard without a gap since *since*; *term* counts its registrations.  *capacity* limits what
+    it holds of single queues; a drain asked for at *drain_requested_at* holds until it is resumed.
+    """
+
+    grade: RunnerGrade
+    silence: float
+    lost_after: float
+    since: datetime | None
+    term: int
+    protocol: int | None
+    capacity: dict[str, int]
+    drain_requested_at: datetime | None
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
     """One process or runner that holds, or held, leases.
 
-    *running* of its jobs have begun, *claimed* ones wait in its buffer; its lease was renewed at
-    *renewed_at* and runs out at *expires_at*.
+    *running* of its jobs have begun, *claimed* ones wait in its buffer or were offered; its lease was renewed
+    at *renewed_at* and runs out at *expires_at*.  *contact* is None for a process.
     """
 
     id: int
@@ -38,6 +65,9 @@ class WorkerRecord:
     running: int = 0
     claimed: int = 0
     ended_at: datetime | None = None
+    labels: list[str] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    contact: Contact | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from holdfast.model.runner import RunnerGrade
-from holdfast.model.worker import WorkerState
+from holdfast.model.worker import RunnerGrade, WorkerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +13,8 @@ class Intervals:
     """How often runners speak and how long they may be silent, in seconds.
 
     *sync_wait* is how long an answer may be held back, *sync_every* the rest between syncs otherwise.
-    An offer stands for *offer_for*; *cancel_grace* lies between SIGINT and SIGKILL.
+    An offer stands for *offer_for*; *cancel_grace* lies between SIGINT and SIGKILL, *loss_grace* where a
+    runner ends by itself what it has lost.
     """
 
     sync_every: float = 10.0
@@ -24,6 +24,7 @@ class Intervals:
     lost_after: float = 120.0
     offer_for: float = 60.0
     cancel_grace: float = 10.0
+    loss_grace: float = 10.0
 
     @classmethod
     def losing_after(cls, seconds: float) -> Self:
@@ -40,6 +41,7 @@ class Intervals:
             offline_after=usual.offline_after * share,
             lost_after=seconds,
             offer_for=usual.offer_for * share,
+            loss_grace=usual.loss_grace * share,
         )
 
 

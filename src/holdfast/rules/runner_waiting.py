@@ -39,9 +39,10 @@ def _why_pinned(job: Standing, demand: RunnerDemand, name: str) -> str | None:
         if demand.pinned_until is None
         else f"; others may take it from {demand.pinned_until:%H:%M:%S} UTC on"
     )
-    if demand.named_state is None or demand.silence is None:
+    if demand.named_state is None or demand.silence is None or demand.lost_after is None:
         return f"it is pinned to runner {name}, which was never registered{later}"
-    heard = grade(WorkerState(demand.named_state), demand.silence, Intervals())
+    intervals = Intervals.losing_after(demand.lost_after)
+    heard = grade(WorkerState(demand.named_state), demand.silence, intervals)
     if heard != "online":
         return f"it is pinned to runner {name}, which is {heard}{later}"
     if demand.named_state == WorkerState.DRAINING:

@@ -111,7 +111,8 @@ class Conversation:
             raise await stale(self._database, fence)
         if standing.cancel_requested_at is not None and not standing.cancel_delivered:
             await self._database.run(assignments.note_delivered([fence]))
-        cancel = told_cancel(standing.cancel_requested_at, self._intervals.cancel_grace)
+        grace = self._intervals.cancel_grace
+        cancel = told_cancel(standing.cancel_requested_at, standing.cancel_reason, grace)
         running = standing.state is JobState.RUNNING
         return Stand(fence.job_id, fence.attempt, "running" if running else "accepted", cancel)
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from holdfast.app.options import checked_text
 from holdfast.errors import ArtifactDiffers, PayloadTooLarge, SpecInvalid
 from holdfast.runners.ends import stale
-from holdfast.store import assignments
+from holdfast.store import artifacts, assignments
 from holdfast.store.assignments import Spec
 from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
@@ -38,7 +38,7 @@ class Files:
         checked_text("name", name, most=300)
         if len(data) > LARGEST_ARTIFACT:
             raise PayloadTooLarge(f"artifact {name!r}", size=len(data), limit=LARGEST_ARTIFACT)
-        stored = await self._database.run(assignments.store_artifact(fence, worker_id, name, data))
+        stored = await self._database.run(artifacts.store_artifact(fence, worker_id, name, data))
         if stored is None:
             raise await stale(self._database, fence)
         if stored.sha256 != sha256(data).hexdigest():

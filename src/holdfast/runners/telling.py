@@ -34,6 +34,7 @@ def told_intervals(intervals: Intervals) -> IntervalsTold:
         intervals.lost_after,
         intervals.offer_for,
         intervals.cancel_grace,
+        intervals.loss_grace,
     )
 
 
@@ -62,11 +63,11 @@ def told_offer(offer: Offer, grace: float) -> AssignmentTold:
     )
 
 
-def told_cancel(requested_at: datetime | None, grace: float) -> CancelOrder | None:
-    """Tell a runner that an assignment is to end, if it is."""
+def told_cancel(requested_at: datetime | None, reason: str | None, grace: float) -> CancelOrder | None:
+    """Tell a runner that an assignment is to end, if it is, and for what reason."""
     if requested_at is None:
         return None
-    return CancelOrder("requested", "a cancel was requested", requested_at, grace)
+    return CancelOrder("requested", reason or "a cancel was requested", requested_at, grace)
 
 
 def told_hold(held: Held, grace: float) -> Hold:
@@ -76,7 +77,7 @@ def told_hold(held: Held, grace: float) -> Hold:
         job=held.job_id,
         attempt=held.attempt,
         state="running" if running else "accepted" if held.accepted else "offered",
-        cancel=told_cancel(held.cancel_requested_at, grace),
+        cancel=told_cancel(held.cancel_requested_at, held.cancel_reason, grace),
     )
 
 

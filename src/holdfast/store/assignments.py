@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from holdfast.model.job import JobState
 from holdfast.model.runner import Held, Rung, Truth
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, is_any, tuples
+from holdfast.store.statement import Row, Statement, is_any
 from holdfast.store.workers import Rescued
 
 _SQL = blocks("assignments")
@@ -57,6 +55,7 @@ class Standing:
     state: JobState
     cancel_requested_at: datetime | None
     cancel_delivered: bool
+    cancel_reason: str | None
 
 
 def note_life(lives: Sequence[Life]) -> Statement[dict[Fence, Standing]]:
@@ -77,7 +76,7 @@ def note_life(lives: Sequence[Life]) -> Statement[dict[Fence, Standing]]:
 
 
 def _standings(rows: Sequence[Row]) -> dict[Fence, Standing]:
-    return {Fence(row[0], row[1]): Standing(row[0], row[1], JobState(row[2]), row[3], row[4]) for row in rows}
+    return {Fence(row[0], row[1]): Standing(row[0], row[1], JobState(row[2]), *row[3:]) for row in rows}
 
 
 def note_delivered(fences: Sequence[Fence]) -> Statement[bool]:
@@ -176,62 +175,3 @@ def read_spec(fence: Fence, worker_id: int) -> Statement[Spec | None]:
 
 def _spec(rows: Sequence[Row]) -> Spec | None:
     return Spec(*rows[0]) if rows else None
-
-
-@dataclass(frozen=True, slots=True)
-class AssignmentRecord:
-    """One assignment of a job as people see it: when it was offered and accepted, how its cancel went."""
-
-    attempt: int
-    runner: str | None
-    offered_at: datetime
-    accepted_at: datetime | None
-    progressed_at: datetime
-    rungs: dict[str, str]
-    report: Any
-    evidence: list[Any]
-
-
-def job_assignments(job_id: int) -> Statement[list[AssignmentRecord]]:
-    """Read every assignment of a job, oldest first."""
-    return Statement("job_assignments", _SQL["job_assignments"], (job_id,), _records)
-
-
-def _records(rows: Sequence[Row]) -> list[AssignmentRecord]:
-    return [AssignmentRecord(*row[:5], *(_json(text) for text in row[5:])) for row in rows]
-
-
-def _json(text: str | None) -> Any:
-    return None if text is None else msgspec.json.decode(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """The hash of the file that is kept, and whether it is the one that just came."""
-
-    sha256: str
-    new: bool
-
-
-def store_artifact(fence: Fence, worker_id: int, name: str, data: bytes) -> Statement[Stored | None]:
-    """Keep a file of a held assignment; None: the lease was lost."""
-    parameters = (fence.job_id, fence.attempt, worker_id, name, data)
-    return Statement("store_artifact", _SQL["store_artifact"], parameters, _stored)
-
-
-def _stored(rows: Sequence[Row]) -> Stored | None:
-    return Stored(*rows[0]) if rows else None
-
-
-def list_artifacts(job_id: int) -> Statement[list[tuple[Any, ...]]]:
-    """List the files of a job: attempt, name, size, hash, when it came."""
-    return Statement("list_artifacts", _SQL["list_artifacts"], (job_id,), tuples)
-
-
-def read_artifact(fence: Fence, name: str) -> Statement[bytes | None]:
-    """Read a file of a job; None: there is none."""
-    return Statement("read_artifact", _SQL["read_artifact"], (fence.job_id, fence.attempt, name), _bytes)
-
-
-def _bytes(rows: Sequence[Row]) -> bytes | None:
-    return rows[0][0] if rows else None

@@ -34,11 +34,6 @@ def column(rows: Sequence[Row]) -> list[Any]:
     return [row[0] for row in rows]
 
 
-def tuples(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-    """Read every row as a tuple."""
-    return [tuple(row) for row in rows]
-
-
 def count(rows: Sequence[Row]) -> int:
     """Read how many rows came back."""
     return len(rows)

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.model.worker import WorkerRecord, WorkerState
+import msgspec
+
+from holdfast.model.worker import Contact, WorkerRecord, WorkerState
+from holdfast.rules.liveness import Intervals, grade
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, first_value, is_any
 
@@ -90,9 +93,11 @@ def drain_worker(worker_id: int) -> Statement[bool]:
     return Statement("drain_worker", _SQL["drain_worker"], (worker_id,), is_any)
 
 
-def list_workers(*, all_states: bool, limit: int) -> Statement[list[WorkerRecord]]:
-    """Find workers, newest first: those that live, or *all_states*."""
-    return Statement("list_workers", _SQL["list_workers"], (all_states, limit), _records)
+def list_workers(
+    *, all_states: bool, limit: int, worker_id: int | None = None
+) -> Statement[list[WorkerRecord]]:
+    """Find workers, newest first: those that live, *all_states*, or the one that is named."""
+    return Statement("list_workers", _SQL["list_workers"], (all_states, limit, worker_id), _records)
 
 
 def _records(rows: Sequence[Row]) -> list[WorkerRecord]:
@@ -100,8 +105,15 @@ def _records(rows: Sequence[Row]) -> list[WorkerRecord]:
 
 
 def _record(values: list[Any]) -> WorkerRecord:
-    values[7] = WorkerState(values[7])
+    values[7] = state = WorkerState(values[7])
+    values[-1] = None if values[-1] is None else _contact(state, values[-1])
     return WorkerRecord(*values)
+
+
+def _contact(state: WorkerState, text: str) -> Contact:
+    told = msgspec.json.decode(text)
+    intervals = Intervals.losing_after(told["lost_after"])
+    return msgspec.convert(told | {"grade": grade(state, told["silence"], intervals)}, Contact)
 
 
 def worker_state(worker_id: int) -> Statement[WorkerState | None]:

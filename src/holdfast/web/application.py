@@ -13,6 +13,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from holdfast import __version__
 from holdfast.errors import HoldfastError
 from holdfast.web.api import (
+    artifacts,
     audit,
     deliveries,
     health,
@@ -43,6 +44,7 @@ ROUTERS = (
     job_acts.router,
     job_logs.router,
     log_bytes.router,
+    artifacts.router,
     queues.router,
     workers.router,
     schedules.router,

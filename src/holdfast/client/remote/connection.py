@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -51,36 +52,44 @@ class RemoteConnection:
     async def get(self, path: str, answer: type[T], **given: Any) -> T:
         """Ask for something; what is None or empty is not asked for.  Repeated where the service is away."""
         parameters = msgspec.to_builtins({name: value for name, value in given.items() if _is_asked(value)})
-        for rest in RESTS:
-            try:
-                return await self._ask("GET", path, answer, params=parameters)
-            except ServerUnavailable:
-                await asyncio.sleep(rest)
-        return await self._ask("GET", path, answer, params=parameters)
+        return _decoded(await self._look(path, params=parameters), answer)
+
+    async def get_bytes(self, path: str) -> bytes:
+        """Ask for bytes as they are; repeated where the service is away."""
+        return (await self._look(path)).content
 
     async def post(self, path: str, answer: type[T], body: Any = None, *, key: str | None = None) -> T:
         """Do something; with an idempotency *key* it is repeated where the service is away."""
         content = b"" if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": "application/json"} | ({} if key is None else {"Idempotency-Key": key})
-        for rest in RESTS if key is not None else ():
+        rests = RESTS if key is not None else ()
+        return _decoded(await self._ask("POST", path, rests, content=content, headers=headers), answer)
+
+    async def _look(self, path: str, **options: Any) -> httpx.Response:
+        return await self._ask("GET", path, RESTS, **options)
+
+    async def _ask(self, method: str, path: str, rests: Sequence[float], **options: Any) -> httpx.Response:
+        """Send a request, again after each of *rests* while the service is away."""
+        for rest in rests:
             try:
-                return await self._ask("POST", path, answer, content=content, headers=headers)
+                return await self._ask(method, path, (), **options)
             except ServerUnavailable:
                 await asyncio.sleep(rest)
-        return await self._ask("POST", path, answer, content=content, headers=headers)
-
-    async def _ask(self, method: str, path: str, answer: type[T], **options: Any) -> T:
         try:
             response = await self._client.request(method, path, **options)
         except httpx.TransportError as error:
             raise ServerUnavailable(self._address, str(error) or type(error).__name__) from error
         if response.is_error:
             raise rebuilt(response.status_code, response.content)
-        try:
-            return msgspec.json.decode(response.content, type=answer)
-        except msgspec.DecodeError as error:
-            problem = f"it is no answer of Holdfast ({error}): is this the right address?"
-            raise ServerRefused(response.status_code, problem) from None
+        return response
+
+
+def _decoded(response: httpx.Response, answer: type[T]) -> T:
+    try:
+        return msgspec.json.decode(response.content, type=answer)
+    except msgspec.DecodeError as error:
+        problem = f"it is no answer of Holdfast ({error}): is this the right address?"
+        raise ServerRefused(response.status_code, problem) from None
 
 
 def rebuilt(status: int, body: bytes) -> HoldfastError:

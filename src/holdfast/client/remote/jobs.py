@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -30,6 +31,7 @@ from holdfast.client.wire.jobs import (
 )
 from holdfast.client.wire.shape import Because
 from holdfast.errors import WaitTimeout
+from holdfast.model.assignment import RunnerStory
 from holdfast.model.job import JobHandle, JobRecord, JobSummary
 from holdfast.model.log import BEGINNING, LogMark
 from holdfast.model.selection import JobFilter
@@ -70,6 +72,15 @@ class RemoteJobs(JobVerbs):
     async def why(self, job_id: int) -> str | None:
         """Say in one sentence what a live job waits for."""
         return (await self._story(job_id)).why
+
+    async def on_runners(self, job_id: int) -> RunnerStory | None:
+        """Return what runners had to do with a job."""
+        return (await self._story(job_id)).runners
+
+    async def artifact(self, job_id: int, attempt: int, name: str) -> bytes:
+        """Return the bytes of a file that an attempt left."""
+        path = f"/jobs/{job_id}/attempts/{attempt}/artifacts/{quote(name)}"
+        return await self._connection.get_bytes(path)
 
     async def wait(self, job_id: int, *, timeout: float | None = None) -> Any:
         """Wait for a job and return its result.

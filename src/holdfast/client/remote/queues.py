@@ -9,7 +9,7 @@ from holdfast.app.options import seconds_from
 from holdfast.client.remote.connection import RemoteConnection
 from holdfast.client.wire.queues import KeyLimitOrder, LimitOrder, QueueOrder, ResumeOrder, RetentionOrder
 from holdfast.client.wire.shape import Because
-from holdfast.client.wire.workers import Draining, Resumed
+from holdfast.client.wire.workers import Draining, Resumed, WorkerStory
 from holdfast.model.worker import QueueRecord, WorkerRecord
 
 
@@ -65,6 +65,10 @@ class RemoteWorkers:
     async def find(self, *, ended: bool = False) -> Sequence[WorkerRecord]:
         """Return the workers that are online or draining; with *ended* the former ones too."""
         return await self._connection.get("/workers", list[WorkerRecord], ended=ended)
+
+    async def show(self, worker_id: int) -> WorkerStory:
+        """Return a worker with what it holds and what operators did to it."""
+        return await self._connection.get(f"/workers/{worker_id}", WorkerStory)
 
     async def drain(self, worker_id: int, reason: str | None = None) -> None:
         """Ask a worker to take nothing more, to finish what it runs and to leave."""

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.client.intake import JobText
 from holdfast.client.wire.shape import LARGEST_ID, Why
+from holdfast.model.assignment import RunnerStory
 from holdfast.model.audit import AuditRecord
 from holdfast.model.job import JobRecord, JobState, JobSummary
 from holdfast.rules.intervention import Intervention
@@ -30,11 +31,15 @@ class JobCount(msgspec.Struct, frozen=True):
 
 
 class JobStory(msgspec.Struct, frozen=True):
-    """Everything about a job: *why* says what it waits for, *audit* what operators did to it."""
+    """Everything about a job: *why* says what it waits for, *audit* what operators did to it.
+
+    *runners* is what runners had to do with it, null for a job that is not for them.
+    """
 
     job: JobRecord
     why: str | None
     audit: list[AuditRecord]
+    runners: RunnerStory | None = None
 
 
 class JobAnswer(msgspec.Struct, frozen=True):

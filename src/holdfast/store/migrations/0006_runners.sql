@@ -38,7 +38,7 @@ create index placements_pinned on holdfast.placements (pinned_until) where pinne
 create index placements_stalling on holdfast.placements (job_id) where stall_limit is not null;
 
 -- An attempt as its runner sees it.  The numbers of requests order what the network did not: see the protocol.
--- rungs are the moments of a cancel; report is the end as it was accepted, evidence what came too late.
+-- rungs are the moments of a cancel, cancel_reason is what its runner is told of it; report is the end as it was accepted, evidence what came too late.
 create table holdfast.assignments (
     job_id        bigint not null,
     attempt       integer not null,
@@ -49,6 +49,7 @@ create table holdfast.assignments (
     accepted_by   bigint,
     progressed_at timestamptz not null,
     rungs         jsonb not null default '{}',
+    cancel_reason text,
     report        jsonb,
     outcome       text,
     evidence      jsonb not null default '[]',

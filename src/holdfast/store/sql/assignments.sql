@@ -4,7 +4,7 @@
 -- Everything that these runners hold.  Locks nothing.
 select l.worker_id, l.job_id, l.attempt, l.state, a.accepted_at is not null,
        case when a.term = w.term then coalesce(a.accepted_by, 0) else 0 end, l.cancel_requested_at,
-       a.rungs ? 'delivered'
+       a.rungs ? 'delivered', a.cancel_reason
 from holdfast.live_jobs l
 join holdfast.workers w on w.id = any (array[l.worker_id])
 join holdfast.assignments a on a.job_id = any (array[l.job_id]) and a.attempt = any (array[l.attempt])
@@ -13,8 +13,8 @@ where l.worker_id = any ($1::bigint[]);
 -- name: note_life
 -- What a runner says of assignments that it holds, one array per column: job, attempt, runner, term, number of the request,
 -- whether it runs, progress (null: nothing new), note, whether it shows life, rung of its cancel (null: none).
--- To be heard of at all is to accept.  Locks live_jobs rows in id order.  Answers state, when its cancel was requested and
--- whether that was delivered; an assignment that is missing from the answer is not the runner's any more.
+-- To be heard of at all is to accept.  Locks live_jobs rows in id order.  Answers state, when its cancel was requested,
+-- whether that was delivered, and why; an assignment that is missing from the answer is not the runner's any more.
 with said as (
     select * from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::integer[], $5::bigint[], $6::boolean[], $7::real[],
                          $8::text[], $9::boolean[], $10::text[])
@@ -24,7 +24,7 @@ with said as (
            s.running and l.state = 'claimed' as begins, s.progress, s.note,
            s.alive or s.progress is distinct from l.progress and s.progress is not null
            or s.note is distinct from l.progress_note and s.note is not null as lives,
-           s.rung, a.accepted_at is null as is_new, a.rungs
+           s.rung, a.accepted_at is null as is_new, a.rungs, a.cancel_reason
     from said s
     join holdfast.live_jobs l on l.job_id = any (array[s.job_id]) and l.attempt = any (array[s.attempt])
     join holdfast.assignments a on a.job_id = any (array[s.job_id]) and a.attempt = any (array[s.attempt])
@@ -48,6 +48,7 @@ with said as (
         -- Rungs that were taken between two requests are told by the last of them.
         rungs = case when h.rung is null or a.rungs ? h.rung then a.rungs
                      else jsonb_strip_nulls(jsonb_build_object(
+                         'delivered', case when h.cancel_requested_at is not null then holdfast.now() end,
                          'acknowledged', case when h.cancel_requested_at is not null then holdfast.now() end,
                          'interrupted', case when h.rung in ('interrupted', 'killed') then holdfast.now() end,
                          'killed', case when h.rung = 'killed' then holdfast.now() end)) || a.rungs end
@@ -56,7 +57,7 @@ with said as (
       and (h.is_new or h.begins or h.lives or h.rung is not null and not h.rungs ? h.rung)
 )
 select h.job_id, h.attempt, case when h.begins then 'running' else h.state end, h.cancel_requested_at,
-       h.rungs ? 'delivered'
+       h.rungs ? 'delivered' or h.rung is not null, h.cancel_reason
 from held h;
 
 -- name: note_delivered
@@ -169,35 +170,3 @@ where j.id = $1::bigint;
 select holdfast.job_spec(l.job_id), p.spec_sha256
 from holdfast.live_jobs l join holdfast.placements p on p.job_id = l.job_id
 where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running') and l.worker_id = $3::bigint;
-
--- name: job_assignments
--- Every assignment of a job, oldest first, as it is told to people: attempt, runner, moments, rungs, report, evidence.
-select a.attempt, w.name, a.offered_at, a.accepted_at, a.progressed_at, a.rungs::text, a.report::text, a.evidence::text
-from holdfast.assignments a left join holdfast.workers w on w.id = a.worker_id
-where a.job_id = $1::bigint order by a.attempt;
-
--- name: store_artifact
--- Keeps a file of a held assignment; the first bytes under a name stay.  Answers the hash that is kept, and whether it is
--- new.  Zero rows: the lease was lost.  Locks the live_jobs row, so that nobody takes the job meanwhile.
-with held as (
-    select l.job_id, l.attempt from holdfast.live_jobs l
-    where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id = $3::bigint and l.state in ('claimed', 'running')
-    for share
-), stored as (
-    insert into holdfast.artifacts (job_id, attempt, name, size, sha256, data, created_at)
-    select h.job_id, h.attempt, $4::text, octet_length($5::bytea), encode(sha256($5::bytea), 'hex'), $5::bytea, holdfast.now() from held h
-    on conflict do nothing
-    returning sha256
-)
-select coalesce((select s.sha256 from stored s),
-                (select f.sha256 from holdfast.artifacts f where f.job_id = h.job_id and f.attempt = h.attempt and f.name = $4::text)),
-       exists (select from stored)
-from held h;
-
--- name: list_artifacts
--- The files of a job: attempt, name, size, hash, when they came.
-select f.attempt, f.name, f.size, f.sha256, f.created_at from holdfast.artifacts f where f.job_id = $1::bigint order by 1, 2;
-
--- name: read_artifact
--- The bytes of a file of a job.  Zero rows: there is none.
-select f.data from holdfast.artifacts f where f.job_id = $1::bigint and f.attempt = $2::integer and f.name = $3::text;

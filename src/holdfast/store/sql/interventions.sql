@@ -43,6 +43,13 @@ with recursive tree as (
 ), asked as (
     update holdfast.live_jobs l set cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
     from target t where l.job_id = any (array[t.job_id]) and t.worker_id is not null
+), explained as (
+    update holdfast.assignments a
+    set rungs = a.rungs || jsonb_build_object('requested', holdfast.now()),
+        cancel_reason = coalesce($3::text, 'cancelled by ' || $2::text)
+    from target t
+    where a.job_id = any (array[t.job_id]) and a.attempt = any (array[t.attempt]) and t.worker_id is not null
+      and not a.rungs ? 'requested'
 ), told as (
     select pg_notify('holdfast', 'cancel:' || w.worker_id)
     from (select distinct t.worker_id from target t where t.worker_id is not null) w

@@ -48,14 +48,18 @@ with asked as (
 select a.id, pg_notify('holdfast', 'drain:' || a.id) from asked a;
 
 -- name: list_workers
--- The workers that are online or draining, or all that are remembered where $1 says so, newest first, at most $2; with
--- how many jobs each one holds.  Locks nothing.
+-- The workers that are online or draining, or all that are remembered where $1 says so, or the one whose id is $3,
+-- newest first, at most $2; with how many jobs each one holds, and how a runner is heard, as JSON.  Locks nothing.
 select w.id, w.name, w.host, w.pid, w.version, w.queues, w.slots, w.state, w.started_at, w.renewed_at, w.expires_at,
        (select count(*) from holdfast.live_jobs l where l.worker_id = w.id and l.state = 'running'),
        (select count(*) from holdfast.live_jobs l where l.worker_id = w.id and l.state = 'claimed'),
-       w.ended_at
+       w.ended_at, w.labels, w.kinds,
+       case when w.term is not null then jsonb_build_object(
+           'silence', extract(epoch from holdfast.now() - w.renewed_at), 'lost_after', extract(epoch from w.ttl),
+           'since', w.contact_at, 'term', w.term, 'protocol', w.protocol, 'capacity', w.capacity,
+           'drain_requested_at', w.drain_requested_at)::text end
 from holdfast.workers w
-where $1::boolean or w.state in ('online', 'draining')
+where case when $3::bigint is null then $1::boolean or w.state in ('online', 'draining') else w.id = $3::bigint end
 order by w.id desc limit $2::integer;
 
 -- name: worker_state

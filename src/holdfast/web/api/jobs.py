@@ -110,7 +110,8 @@ async def show_job(job_id: Id, operator: GivenOperator) -> JobStory:
     """Show everything about a job: arguments, every attempt, its end, why it waits, what operators did."""
     record = await operator.jobs.show(job_id)
     why = await operator.jobs.why(job_id)
-    return JobStory(record, why, list(await operator.audit(subject=f"job {job_id}")))
+    audit = list(await operator.audit(subject=f"job {job_id}"))
+    return JobStory(record, why, audit, await operator.jobs.on_runners(job_id))
 
 
 @look("/{job_id:int}/wait", raises=(errors.JobNotFound,))

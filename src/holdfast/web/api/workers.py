@@ -7,7 +7,7 @@ from litestar.params import FromQuery, JSONBody
 
 from holdfast import errors
 from holdfast.client.wire.shape import Because
-from holdfast.client.wire.workers import Draining, Resumed
+from holdfast.client.wire.workers import Draining, Resumed, WorkerStory
 from holdfast.model.token import Right
 from holdfast.model.worker import WorkerRecord
 from holdfast.web.api.routes import Id, act, look, reason_of
@@ -18,6 +18,12 @@ from holdfast.web.given import GivenOperator
 async def list_workers(operator: GivenOperator, ended: FromQuery[bool] = False) -> list[WorkerRecord]:
     """List workers, newest first: what they run and when their lease was renewed."""
     return list(await operator.workers.find(ended=ended))
+
+
+@look("/{worker_id:int}", raises=(errors.WorkerNotFound,))
+async def show_worker(worker_id: Id, operator: GivenOperator) -> WorkerStory:
+    """Show a worker: how it is heard, what it holds, what operators did to it."""
+    return await operator.workers.show(worker_id)
 
 
 @act("/{worker_id:int}/drain", Right.OPERATE, raises=(errors.WorkerNotFound, errors.WorkerEnded))
@@ -38,4 +44,6 @@ async def resume_worker(
     return Resumed(worker_id)
 
 
-router = Router("/workers", route_handlers=[list_workers, drain_worker, resume_worker], tags=["workers"])
+router = Router(
+    "/workers", route_handlers=[list_workers, show_worker, drain_worker, resume_worker], tags=["workers"]
+)

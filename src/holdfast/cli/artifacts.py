@@ -1,0 +1,77 @@
+"""`holdfast jobs artifacts`: the files that runners left of a job, listed and fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.operating import AnyOperator, operate
+from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.cli.runner_story import ARTIFACTS, artifact_row
+from holdfast.errors import ArtifactDamaged, OptionInvalid
+from holdfast.model.assignment import ArtifactRecord
+
+
+def artifacts(
+    context: typer.Context,
+    job_id: Annotated[int, typer.Argument(help="The id of the job.", metavar="ID")],
+    *,
+    attempt: Annotated[int | None, typer.Option(help="Of this attempt alone.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option(help="Only the file of this name; may be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Fetch them into this folder; of each name the newest attempt's.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the files that runners left of a job, or fetch them with --out."""
+
+    async def work(operator: AnyOperator) -> None:
+        found = await _find(operator, job_id, attempt, name or ())
+        if out is not None:
+            found = list({one.name: one for one in found}.values())
+            places = [_place(out, one.name) for one in found]
+            for one, path in zip(found, places, strict=True):
+                _save(path, await operator.jobs.artifact(job_id, one.attempt, one.name), one)
+        if as_json:
+            print_json(found)
+        elif out is None:
+            print_table(ARTIFACTS, [artifact_row(one) for one in found], nothing="no artifact")
+        else:
+            typer.echo(f"{len(found)} in {out}" if found else "no artifact")
+
+    operate(context, work)
+
+
+async def _find(
+    operator: AnyOperator, job_id: int, attempt: int | None, names: Sequence[str]
+) -> list[ArtifactRecord]:
+    """Return the artifacts that are meant, those of later attempts last."""
+    await operator.jobs.show(job_id)
+    story = await operator.jobs.on_runners(job_id)
+    left = [] if story is None else story.artifacts
+    found = [one for one in left if attempt in (None, one.attempt) and (not names or one.name in names)]
+    if missing := set(names) - {one.name for one in found}:
+        wanted = "give a name as `holdfast jobs artifacts ID` lists it"
+        raise OptionInvalid("--name", min(missing), wanted)
+    return found
+
+
+def _place(folder: Path, name: str) -> Path:
+    """Return where an artifact is saved: nowhere but below *folder*, whatever its runner has called it."""
+    parts = PurePosixPath(name).parts
+    if not parts or parts[0] == "/" or ".." in parts or "\\" in name or "\x00" in name:
+        raise OptionInvalid("artifact", name, "its name leads out of the folder: fetch the others by --name")
+    return folder.joinpath(*parts)
+
+
+def _save(path: Path, data: bytes, expected: ArtifactRecord) -> None:
+    if sha256(data).hexdigest() != expected.sha256:
+        raise ArtifactDamaged(expected.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)

@@ -1,0 +1,39 @@
+"""Statements about the files that runners leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.store.attempts import Fence
+from holdfast.store.sqlfile import blocks
+from holdfast.store.statement import Row, Statement
+
+_SQL = blocks("artifacts")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The hash of the file that is kept, and whether it is the one that just came."""
+
+    sha256: str
+    new: bool
+
+
+def store_artifact(fence: Fence, worker_id: int, name: str, data: bytes) -> Statement[Stored | None]:
+    """Keep a file of a held assignment; None: the lease was lost."""
+    parameters = (fence.job_id, fence.attempt, worker_id, name, data)
+    return Statement("store_artifact", _SQL["store_artifact"], parameters, _stored)
+
+
+def _stored(rows: Sequence[Row]) -> Stored | None:
+    return Stored(*rows[0]) if rows else None
+
+
+def read_artifact(fence: Fence, name: str) -> Statement[bytes | None]:
+    """Read a file of a job; None: there is none."""
+    return Statement("read_artifact", _SQL["read_artifact"], (fence.job_id, fence.attempt, name), _bytes)
+
+
+def _bytes(rows: Sequence[Row]) -> bytes | None:
+    return rows[0][0] if rows else None

@@ -1,0 +1,23 @@
+-- Files that runners leave.
+
+-- name: store_artifact
+-- Keeps a file of a held assignment; the first bytes under a name stay.  Answers the hash that is kept, and whether it is
+-- new.  Zero rows: the lease was lost.  Locks the live_jobs row, so that nobody takes the job meanwhile.
+with held as (
+    select l.job_id, l.attempt from holdfast.live_jobs l
+    where l.job_id = $1::bigint and l.attempt = $2::integer and l.worker_id = $3::bigint and l.state in ('claimed', 'running')
+    for share
+), stored as (
+    insert into holdfast.artifacts (job_id, attempt, name, size, sha256, data, created_at)
+    select h.job_id, h.attempt, $4::text, octet_length($5::bytea), encode(sha256($5::bytea), 'hex'), $5::bytea, holdfast.now() from held h
+    on conflict do nothing
+    returning sha256
+)
+select coalesce((select s.sha256 from stored s),
+                (select f.sha256 from holdfast.artifacts f where f.job_id = h.job_id and f.attempt = h.attempt and f.name = $4::text)),
+       exists (select from stored)
+from held h;
+
+-- name: read_artifact
+-- The bytes of a file of a job.  Zero rows: there is none.
+select f.data from holdfast.artifacts f where f.job_id = $1::bigint and f.attempt = $2::integer and f.name = $3::text;

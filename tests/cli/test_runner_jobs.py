@@ -1,0 +1,185 @@
+"""What the command line shows of jobs for runners, on the database and over the service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+import holdfast
+from holdfast.cli import main
+from holdfast.client.operator import Operator
+from holdfast.model.token import Role
+from holdfast.testing import ThrowawayDatabase
+from tests.web.conftest import Serve, Service, serve  # noqa: F401 - the last one is a fixture
+from tests.web.test_runners import enqueue, register
+
+CONTENT = b"\x00built\xff"
+
+
+@pytest.fixture
+async def service(serve: Serve) -> Service:  # noqa: F811
+    """A service with the usual settings."""
+    return await serve()
+
+
+async def ways(service: Service, db: ThrowawayDatabase) -> list[dict[str, str]]:
+    """The variables of both ways: on the database, and over the service as somebody who may only look."""
+    text, _ = await service.token(Role.VIEWER)
+    locally = {"HOLDFAST_DATABASE_URL": db.dsn, "HOLDFAST_SCHEMA": db.schema}
+    return [locally, {"HOLDFAST_SERVER": service.url, "HOLDFAST_TOKEN": text}]
+
+
+async def shown(way: dict[str, str], *command: str) -> str:
+    """What a command prints; called in a thread of this process, for each process takes its time."""
+    done = await asyncio.to_thread(CliRunner().invoke, main.app, command, env=way)
+    assert done.exit_code == 0, done.stderr
+    return str(done.stdout)
+
+
+async def refused(way: dict[str, str], *command: str) -> tuple[int, str]:
+    """How a command ends that cannot do what it should, and what it says."""
+    done = await asyncio.to_thread(CliRunner().invoke, main.app, command, env=way)
+    return done.exit_code, done.stderr
+
+
+async def begun(runner: httpx.AsyncClient) -> str:
+    """Take a job and begin it; answers the place of its assignment."""
+    [offer] = (await runner.post("/runner/v1/claim", json={})).json()["offers"]
+    place = f"/runner/v1/assignments/{offer['job']}/{offer['attempt']}"
+    for step in ("accept", "start"):
+        assert (await runner.post(f"{place}/{step}", json={})).is_success
+    return place
+
+
+async def cancelled(service: Service, client: holdfast.Client, db: ThrowawayDatabase) -> int:
+    """A command that left a file, climbed down the whole ladder, and whose runner then changed its mind."""
+    runner = await register(service, labels=["gpu", "linux"])
+    job_id = await enqueue(
+        client, labels=["gpu"], runner="build-1", pin_for=3600, on_loss="hold", stall_limit=90
+    )
+    place = await begun(runner)
+    assert (await runner.put(f"{place}/artifacts/dist/app.bin", content=CONTENT)).status_code == 201
+    await Operator(db.database, "ada").jobs.cancel(job_id, "the wrong branch")
+    for rung in ("acknowledged", "interrupted", "killed"):
+        assert (await runner.post(f"{place}/progress", json={"rung": rung})).is_success
+    assert (await runner.post(f"{place}/finish", json={"outcome": "cancelled"})).is_success
+    late = {"outcome": "completed", "reason": "it was done after all"}
+    assert (await runner.post(f"{place}/finish", json=late)).status_code == 409
+    return job_id
+
+
+async def test_show_tells_everything_that_runners_had_to_do_with_a_job(
+    service: Service, db: ThrowawayDatabase, client: holdfast.Client
+) -> None:
+    """Placement, the life of the assignment, each rung of the cancel, the refused report, what was left."""
+    job_id = await cancelled(service, client, db)
+    for way in await ways(service, db):
+        text = await shown(way, "jobs", "show", str(job_id))
+        for part in ("labels       gpu", "pinned to    build-1, others from", "on loss      hold", "1m 30s"):
+            assert part in text
+        assert "cancel of #1: the wrong branch" in text
+        rungs = text.partition("cancel of #1")[2].partition("refused reports")[0]
+        order = ["requested", "delivered", "acknowledged", "interrupted", "killed", "ended"]
+        assert sorted(order, key=rungs.index) == order
+        assert "it was done after all" in text.partition("refused reports of #1")[2]
+        assert sha256(CONTENT).hexdigest() in text
+        told = json.loads(await shown(way, "jobs", "show", str(job_id), "--json"))["runners"]
+        [one] = told["assignments"]
+        assert (one["runner"], one["outcome"]) == ("build-1", "cancelled")
+        assert one["offered_at"] <= one["accepted_at"] <= one["started_at"] <= one["ended_at"]
+
+
+async def test_a_job_that_is_not_for_runners_says_nothing_of_them(
+    service: Service, db: ThrowawayDatabase, client: holdfast.Client
+) -> None:
+    """Nothing is printed, and JSON has null."""
+    job_id = (await client.enqueue(holdfast.App().job(kind="greet")(lambda: None).job())).id
+    for way in await ways(service, db):
+        assert "runners" not in await shown(way, "jobs", "show", str(job_id))
+        assert json.loads(await shown(way, "jobs", "show", str(job_id), "--json"))["runners"] is None
+
+
+async def test_artifacts_are_listed_and_fetched(
+    service: Service, db: ThrowawayDatabase, client: holdfast.Client, tmp_path: Path
+) -> None:
+    """They arrive byte for byte under their names; a name that is not there is an error."""
+    job_id = str(await cancelled(service, client, db))
+    for nth, way in enumerate(await ways(service, db)):
+        [told] = json.loads(await shown(way, "jobs", "artifacts", job_id, "--json"))
+        assert (told["name"], told["size"]) == ("dist/app.bin", len(CONTENT))
+        out = tmp_path / str(nth)
+        await shown(way, "jobs", "artifacts", job_id, "--out", str(out))
+        assert (out / "dist" / "app.bin").read_bytes() == CONTENT
+        code, said = await refused(way, "jobs", "artifacts", job_id, "--name", "nope")
+        assert (code, "nope" in said) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["../out.txt", "/out.txt", "a/../../out.txt"])
+async def test_an_artifact_is_never_saved_outside_its_folder(
+    service: Service, db: ThrowawayDatabase, client: holdfast.Client, tmp_path: Path, name: str
+) -> None:
+    """A runner may call a file what it likes: whoever fetches it decides where it goes."""
+    job_id = await cancelled(service, client, db)
+    await db.fetch("update holdfast.artifacts set name = $1", name)
+    for way in await ways(service, db):
+        code, said = await refused(way, "jobs", "artifacts", str(job_id), "--out", str(tmp_path / "in"))
+        assert (code, "leads out of the folder" in said) == (2, True)
+    assert not (tmp_path / "out.txt").exists()
+
+
+async def test_an_artifact_that_was_damaged_is_not_saved(
+    service: Service, db: ThrowawayDatabase, client: holdfast.Client, tmp_path: Path
+) -> None:
+    """What arrives is held against the hash that was told."""
+    job_id = await cancelled(service, client, db)
+    await db.fetch("update holdfast.artifacts set data = 'other'")
+    for way in await ways(service, db):
+        code, said = await refused(way, "jobs", "artifacts", str(job_id), "--out", str(tmp_path))
+        assert (code, "SHA-256" in said) == (1, True)
+    assert not (tmp_path / "dist").exists()
+
+
+@pytest.mark.parametrize(
+    ("silence", "grade"), [(0, "online"), (50, "late"), (70, "offline")], ids=lambda value: str(value)
+)
+async def test_runners_are_listed_and_shown_with_how_well_they_are_heard(
+    service: Service, db: ThrowawayDatabase, client: holdfast.Client, silence: int, grade: str
+) -> None:
+    """Grade, labels, slots in use, version, protocol, drain and last contact, and what it holds."""
+    runner = await register(service, labels=["gpu"], slots=3, version="7.1", capacity={"default": 2})
+    job_id = await enqueue(client)
+    await begun(runner)
+    [worker_id] = await db.fetch("select id from holdfast.workers")
+    await Operator(db.database, "ada").workers.drain(worker_id[0], "new disks")
+    await db.fetch(
+        "update holdfast.workers set renewed_at = renewed_at - make_interval(secs => $1)", float(silence)
+    )
+    for way in await ways(service, db):
+        row = await shown(way, "workers", "list")
+        for part in (f"{grade}, draining", "1 of 3", "gpu", "heard", "7.1"):
+            assert part in row
+        text = await shown(way, "workers", "show", str(worker_id[0]))
+        for part in (
+            "capacity     default=2",
+            "term         1",
+            "protocol     1",
+            "new disks",
+            f"\n{job_id} ",
+        ):
+            assert part in text
+        told = json.loads(await shown(way, "workers", "show", str(worker_id[0]), "--json"))
+        assert told["worker"]["contact"]["grade"] == grade
+        assert told["worker"]["contact"]["silence"] >= silence
+
+
+async def test_a_worker_that_never_was_cannot_be_shown(service: Service, db: ThrowawayDatabase) -> None:
+    """The error names the id."""
+    for way in await ways(service, db):
+        code, said = await refused(way, "workers", "show", "77")
+        assert (code, "77" in said) == (1, True)
