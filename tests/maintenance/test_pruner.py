@@ -299,3 +299,30 @@ async def test_ended_tokens_of_machines_are_forgotten(scene: Scene, clock: Clock
         ("jar",),
         ("pot",),
     ]
+
+
+async def test_what_an_endless_run_leaves_behind_goes_and_its_failures_stay(
+    scene: Scene, clock: Clock, duty: Any
+) -> None:
+    """It would grow for ever; the number of its attempt counts on all the same."""
+    await clock.set(NOON)
+    job = await scene.one()
+    for attempt, outcome, at in (
+        (0, "suspended", KEPT_FAILED - SECOND),
+        (1, "lost", KEPT_FAILED - SECOND),
+        (2, "snoozed", KEPT_FAILED - SECOND),
+        (3, "suspended", KEPT_FAILED),
+    ):
+        await scene.db.fetch(
+            "insert into holdfast.attempts (job_id, attempt, outcome, ended_at) values ($1, $2, $3, $4)",
+            *(job.id, attempt, outcome, at),
+        )
+        await scene.db.fetch(
+            "insert into holdfast.activities (run_id, attempt, branch, place, step, try, started_at, "
+            "seconds) values ($1, $2, 'main', 0, 'step', 1, $3, 0)",
+            *(job.id, attempt, at),
+        )
+    await duty(Pruner, prune_batch=1).lead(await scene.lead())
+    assert await scene.db.fetch("select attempt from holdfast.attempts order by 1") == [(1,), (3,)]
+    assert await scene.db.fetch("select attempt from holdfast.activities") == [(3,)]
+    assert await scene.states() == {job.id: "running"}

@@ -49,6 +49,8 @@ class Pruner(Duty):
         for delete, seconds in (
             (prune.prune_logs, self.config.retention_logs),
             (prune.prune_chunks, self.config.retention_logs),
+            (prune.prune_attempts, max(completed, failed)),
+            (prune.prune_activities, max(completed, failed)),
             (deliveries.prune_deliveries, failed),
             (request_keys.prune_requests, REPEATABLE),
             (tokens.prune_tokens, failed),

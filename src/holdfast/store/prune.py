@@ -68,6 +68,16 @@ def prune_chunks(term: int, seconds: float, limit: int) -> Statement[int]:
     return Statement("prune_chunks", _SQL["prune_chunks"], (term, seconds, limit), count)
 
 
+def prune_attempts(term: int, seconds: float, limit: int) -> Statement[int]:
+    """Delete attempts of living jobs that were no failures and ended more than *seconds* ago."""
+    return Statement("prune_attempts", _SQL["prune_attempts"], (term, seconds, limit), count)
+
+
+def prune_activities(term: int, seconds: float, limit: int) -> Statement[int]:
+    """Delete lines of the log of step calls of living runs that are older than *seconds*."""
+    return Statement("prune_activities", _SQL["prune_activities"], (term, seconds, limit), count)
+
+
 def prune_workers(term: int, seconds: float) -> Statement[int]:
     """Delete rows of workers that ended more than *seconds* ago; answers how many."""
     return Statement("prune_workers", _SQL["prune_workers"], (term, seconds), count)

@@ -101,6 +101,7 @@ create table holdfast.activities (
     seconds    double precision not null
 );
 create index activities_run on holdfast.activities (run_id, id);
+create index activities_time on holdfast.activities using brin (started_at);
 
 -- A fork has copies of its own under the same ids: what it remembers names them, and the other run may be pruned.
 create table holdfast.blobs (

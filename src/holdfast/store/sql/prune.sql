@@ -67,6 +67,34 @@ with old as materialized (
 )
 select count(*), max(o.job_id) from old o;
 
+-- name: prune_attempts
+-- Deletes up to $3 suspended and snoozed attempts of living jobs that are older than $2 seconds, in whole UTC days: an
+-- endless run leaves them behind for ever.  Failures stay with their job, and everything of an ended job goes with it.
+-- Zero rows: none is that old.  Only for the leader of term $1.
+delete from holdfast.attempts a
+where a.ctid = any (array(
+    select old.ctid from holdfast.attempts old
+    where old.outcome in ('suspended', 'snoozed')
+      and old.ended_at < date_trunc('day', holdfast.now() - make_interval(secs => $2::double precision), 'UTC')
+      and exists (select from holdfast.live_jobs l where l.job_id = any (array[old.job_id]))
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    limit $3::integer
+))
+returning a.job_id;
+
+-- name: prune_activities
+-- Deletes up to $3 lines of the log of step calls of living runs that are older than $2 seconds, in whole UTC days.
+-- Zero rows: none is that old.  Only for the leader of term $1.
+delete from holdfast.activities a
+where a.ctid = any (array(
+    select old.ctid from holdfast.activities old
+    where old.started_at < date_trunc('day', holdfast.now() - make_interval(secs => $2::double precision), 'UTC')
+      and exists (select from holdfast.live_jobs l where l.job_id = any (array[old.run_id]))
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    limit $3::integer
+))
+returning a.run_id;
+
 -- name: prune_logs
 -- Deletes up to $3 log lines from the default partition that are older than $2 seconds, in whole UTC days.
 -- Zero rows: nothing there is that old.  Only for the leader of term $1.
