@@ -1,13 +1,16 @@
 """Runners, their service and what lies between them: whatever breaks, no job is lost and none is doubled."""
 
 import asyncio
+import random
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+import holdfast
 from tests.scenarios.ferry import Forward, Message
 from tests.scenarios.forker import forking
 from tests.scenarios.yard import PATIENCE, Yard, yard
@@ -22,6 +25,19 @@ DAMAGED = "select attempt, stream from holdfast.log_streams where job_id = $1 an
 EVIDENCE = "select attempt, evidence::text from holdfast.assignments where job_id = $1"
 SCRIPT = "seq 1 3000; echo oh >&2; sleep 0.4; echo kept >kept.txt; seq 3001 6000"
 SAID = "".join(f"{number}\n" for number in range(1, 6001)).encode()
+
+RUNNERS = 2
+# How long a request is held up, and how late it may come once more, in seconds.
+DELAY, LATEST = 0.1, 3.0
+WEATHER = {"lost", "repeated", "unanswered", "swallowed"}
+SOON = holdfast.Constant(timedelta(seconds=0.1))
+# The first ones take longer than a runner may be cut off, and are deaf to SIGINT: they live until killed.
+COMMANDS = [
+    (f"{deaf}seq {first} {first + 2000}; sleep {rest}; seq {first}", text)
+    for first in range(1000, 1012)
+    for deaf, rest in [("trap '' INT; ", 12) if first < 1004 else ("", 0.3)]
+    for text in ["".join(f"{n}\n" for n in (*range(first, first + 2001), *range(1, first + 1))).encode()]
+]
 
 
 @dataclass(frozen=True)
@@ -146,3 +162,80 @@ async def _died(lives: list[Lives], deaths: list[Death]) -> dict[Death, tuple[bo
 
     await asyncio.gather(*map(use, lives))
     return ends
+
+
+class Storm:
+    """What a bad network does to requests: it loses, repeats and delays them, and loses answers."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice = random.Random(seed)  # noqa: S311 - weather, not a secret
+        self.silent = asyncio.Event()
+        self._echoes: set[asyncio.Task[None]] = set()
+        self.counts: Counter[str] = Counter()
+
+    async def carry(self, message: Message, forward: Forward) -> bytes | None:
+        """Carry a request through."""
+        if self.silent.is_set():
+            # Half open: the connection stands, and nothing ever comes of it.
+            self.counts["swallowed"] += 1
+            await asyncio.Event().wait()
+        await asyncio.sleep(self._dice.random() * DELAY)
+        fate = self._dice.random()
+        if fate < 0.1:
+            self.counts["lost"] += 1
+            return None
+        if fate < 0.4:
+            self.counts["repeated"] += 1
+            self._echo(message, forward)
+        answer = await forward(message)
+        if fate > 0.9:
+            self.counts["unanswered"] += 1
+            return None
+        return answer
+
+    def _echo(self, message: Message, forward: Forward) -> None:
+        """Send a request once more, perhaps much later; nobody hears the answer."""
+        task = asyncio.create_task(self._late(message, forward))
+        self._echoes.add(task)
+        task.add_done_callback(self._echoes.discard)
+
+    async def _late(self, message: Message, forward: Forward) -> None:
+        await asyncio.sleep(self._dice.random() ** 3 * LATEST)
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await forward(message)
+
+    async def end(self) -> None:
+        """Let the last echoes die."""
+        await asyncio.gather(*self._echoes)
+
+
+@pytest.mark.timeout(300)
+async def test_no_storm_loses_or_doubles_a_job(dsn: str, tmp_path: Path) -> None:
+    """Requests are lost, repeated and overtaken, a runner is cut off for too long, the service is killed.
+
+    Each command runs under a lock that lives as long as any process of it, so that two at once would be seen.
+    """
+    storms = [Storm(seed) for seed in range(RUNNERS)]
+    async with AsyncExitStack() as stack:
+        forker = await stack.enter_async_context(forking())
+        ground = await stack.enter_async_context(yard(dsn, forker, tmp_path))
+        ground.lost_after = 5.0
+        await ground.open()
+        ferries = [await ground.ferry() for _ in storms]
+        for nth, (ferry, storm) in enumerate(zip(ferries, storms, strict=True)):
+            ferry.carry = storm.carry
+            stack.push_async_callback(storm.end)
+            await ground.start_runner(f"runner-{nth}", ferry, "--slots=3")
+        said = {await ground.enqueue(script, max_attempts=9, retry=SOON): text for script, text in COMMANDS}
+        await ground.until("select count(*) > 2 from holdfast.live_jobs where state = 'running'")
+        storms[0].silent.set()
+        await ground.until("select count(*) > 0 from holdfast.attempts where outcome = 'lost'")
+        await ground.end_server()
+        await ground.start_server()
+        storms[0].silent.clear()
+        await ferries[0].interrupt()
+        await ground.until("select count(*) = 0 from holdfast.live_jobs")
+        for storm in storms:
+            await storm.end()
+        assert await ground.history(said) == []
+        assert sum((storm.counts for storm in storms), Counter()).keys() == WEATHER

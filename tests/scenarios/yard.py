@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import os
-import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -120,6 +119,12 @@ class Yard:
         )
         return (await self.client.enqueue(request, **options)).id
 
+    async def until(self, question: str) -> None:
+        """Wait until a question about the database is answered with true."""
+        async with asyncio.timeout(PATIENCE):
+            while not await self.db.value(question):  # noqa: ASYNC110 - a row has no event to wait for
+                await asyncio.sleep(GLANCE)
+
     async def log(self, job_id: int, stream: str = "stdout") -> dict[int, bytes]:
         """Return what the service has of a stream, by attempt."""
         kept: dict[int, bytes] = {}
@@ -147,11 +152,6 @@ class Yard:
                 if kept != (whole if nth == attempt else whole[: len(kept)]):
                     problems.append(f"job {job_id}/{nth} logged {len(kept)} bytes that are not what it wrote")
         return problems
-
-
-def killed(fork: Fork) -> None:
-    """Kill a process, and wait for nothing."""
-    os.kill(fork.pid, signal.SIGKILL)
 
 
 @asynccontextmanager
