@@ -163,8 +163,8 @@ begin
 end
 $$;
 
--- Puts held runs to sleep; the caller has locked them, in id order.  A run that has got so far has outlived what went
--- wrong before: its failures count anew, or a run of years would end by the few deaths of its workers.  Each wait is an object: signals, families,
+-- Puts held runs to sleep; the caller has locked them, in id order.  Whoever has got so far has outlived what went wrong:
+-- failures count anew, or a few deaths of workers would end a run of years.  Each wait is an object: signals, families,
 -- wake_in (seconds), paused, stopping, reason, and notes, the places to be recorded with it: branch, place, name, kind,
 -- state, wake_in, result (the text of its JSON).
 create function holdfast.suspend_held(run_ids bigint[], waits jsonb[]) returns void
@@ -243,9 +243,7 @@ begin
 end
 $$;
 
-create function holdfast.signal_sent() returns trigger
-language plpgsql
-as $$
+create function holdfast.signal_sent() returns trigger language plpgsql as $$
 begin
     perform holdfast.revive_runs(array[new.run_id]);
     return null;
@@ -260,9 +258,7 @@ for each row execute function holdfast.signal_sent();
 -- The last child of a family to end wakes its parent.  Children that end at once queue at their parent's row, so
 -- that one of them sees all the others gone.  Asked once for each statement: for each row, it would walk over the
 -- children that the same statement has ended, again and again.
-create function holdfast.children_ended() returns trigger
-language plpgsql
-as $$
+create function holdfast.children_ended() returns trigger language plpgsql as $$
 declare
     parents bigint[];
 begin
@@ -346,9 +342,7 @@ $$;
 -- What operators do to runs
 
 -- Lets paused runs go on that the caller has locked; one that a worker holds only forgets that it was to pause.
-create function holdfast.resume_held(run_ids bigint[]) returns void
-language plpgsql
-as $$
+create function holdfast.resume_held(run_ids bigint[]) returns void language plpgsql as $$
 declare
     due timestamptz;
 begin
