@@ -54,6 +54,7 @@ class IntervalsTold(msgspec.Struct, frozen=True):
     lost_after: float
     offer_for: float
     cancel_grace: float
+    loss_grace: float
 
 
 class RunnerName(msgspec.Struct, frozen=True):

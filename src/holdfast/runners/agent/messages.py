@@ -31,6 +31,7 @@ class Intervals(msgspec.Struct, frozen=True, kw_only=True):
     sync_wait: float = 30.0
     lost_after: float = 120.0
     cancel_grace: float = 10.0
+    loss_grace: float = 10.0
 
 
 class Rung(StrEnum):
