@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,19 +15,17 @@ from holdfast.store.signals import Taken, Waiter
 from holdfast.store.statement import Statement
 from holdfast.workflow.branch import Branch, Spot, Unwinding, Wait, current_branch
 from holdfast.workflow.calls import StepCall
+from holdfast.workflow.company import Company
 from holdfast.workflow.cuts import is_cut, unhurt
-from holdfast.workflow.ends import Ended, Frozen, Raised, Returned
+from holdfast.workflow.ends import Ended, Raised, Returned
 from holdfast.workflow.failures import Failures
 from holdfast.workflow.history import History
 from holdfast.workflow.ledger import Ledger
 from holdfast.workflow.notebook import Notebook
 from holdfast.workflow.redaction import Redactions
-from holdfast.workflow.rest import asleep, idle_waits
 
 T = TypeVar("T")
 
-# How long the code of a run may take to unwind, in seconds.
-LONGEST_UNWINDING = 5.0
 TOO_LATE = (
     "nothing can be asked of a run inside of a timeout that is over: "
     "catch the TimeoutError outside of the `async with asyncio.timeout(...)` block"
@@ -43,7 +40,7 @@ class Customs:
     redactions: Redactions
 
 
-class Replay:
+class Replay(Company):
     """Plays the code of a run, with all its branches, until it ends or everything in it waits.
 
     A *frozen* replay does nothing new: it ends where the record does.  One that *stops* does nothing new once
@@ -53,14 +50,11 @@ class Replay:
     def __init__(
         self, ledger: Ledger, history: History, customs: Customs, *, frozen: bool = False, stops: bool = True
     ) -> None:
-        self.ledger, self.history, self.frozen, self.stops = ledger, history, frozen, stops
+        super().__init__(ledger, Notebook(ledger, paused=history.paused), frozen=frozen)
+        self.history, self.stops = history, stops
         self.failures, self.redactions = customs.failures, customs.redactions
-        self.branches: list[Branch] = []
         self.makeups: list[StepCall] = []
-        self.notebook = Notebook(ledger, paused=history.paused)
-        self.closing = self._over = False
-        self._verdict: Ended | None = None
-        self._fate: HoldfastError | None = None
+        self._over = False
 
     async def play(self, code: Coroutine[Any, Any, Any], name: str) -> Ended:
         """Run *code* as branch *name*; raises `LeaseLost` and what else keeps a run from being written."""
@@ -81,15 +75,15 @@ class Replay:
         finally:
             self.closing = True
             current_branch.reset(token)
-            await self._close(main)
+            await self.close(main)
             self._over = True
-        if self._fate is not None:
-            raise self._fate
+        if self.fate is not None:
+            raise self.fate
         if main.cut and is_cut():
             # Whoever cut the code short has not taken it back: it was no timeout inside of it.
             raise asyncio.CancelledError
-        if self._verdict is not None:
-            return self._verdict
+        if self.verdict is not None:
+            return self.verdict
         if ended is None:
             # The code has caught what was to stop it, and then asked for more.
             raise asyncio.CancelledError
@@ -201,13 +195,6 @@ class Replay:
         )
         return Suspend(reason=f"NonDeterministicRun: {error}", paused=True)
 
-    def end(self, verdict: Ended) -> NoReturn:
-        """Decide how the replay ends and unwind its code; always raises `Unwinding`."""
-        if self._verdict is None:
-            self._verdict = verdict
-        self._unwind()
-        raise Unwinding
-
     # --- waiting
 
     async def wait(self, spot: Spot, wait: Wait) -> None:
@@ -222,48 +209,6 @@ class Replay:
             self.heed_cut(spot.branch, spot.place, spot.told)
             raise
         await self.deliver_cancel(spot)
-
-    async def idle(self, branch: Branch, wait: Wait) -> None:
-        """Let the other branches run; where all are idle the run falls asleep."""
-        if self.closing:
-            # The run has ended while this branch asked the database: nobody is left to rouse it.
-            raise Unwinding
-        loop = asyncio.get_running_loop()
-        branch.wait, branch.future = wait, loop.create_future()
-        moments = [moment for moment in (wait.due, wait.look) if moment is not None]
-        timer = None
-        if moments and not wait.parks:
-            timer = loop.call_later(max(0.0, min(moments) - time.monotonic()), self.rouse, branch)
-        try:
-            self.rest()
-            await branch.future
-        except asyncio.CancelledError:
-            self.closing = self.closing or self.ledger.is_stopped()
-            raise
-        finally:
-            if timer is not None:
-                timer.cancel()
-            branch.wait = branch.future = None
-
-    def rouse(self, branch: Branch) -> None:
-        """Let an idle branch go on; it counts as busy from now on."""
-        if branch.future is not None and not branch.future.done():
-            branch.wait = None
-            branch.future.set_result(None)
-
-    def rest(self) -> None:
-        """Put the run to sleep if every branch waits, and for longer than is worth staying."""
-        waits = [] if self.closing else idle_waits(self.branches)
-        if not waits:
-            return
-        verdict = Frozen() if self.frozen else asleep(waits, self.notebook.notes)
-        if verdict is not None:
-            self._verdict = verdict
-            self._unwind()
-
-    def is_alone(self) -> bool:
-        """True where no other branch is doing anything, so that a wait soon suspends the run."""
-        return sum(branch.wait is None for branch in self.branches) <= 1
 
     # --- writing
 
@@ -319,27 +264,3 @@ class Replay:
         except HoldfastError as error:
             self.give_up(error)
         return answer
-
-    def give_up(self, error: HoldfastError) -> NoReturn:
-        """End the attempt: the run's own code must not take this for an error of a step."""
-        self._fate = self._fate or error
-        self._unwind()
-        raise Unwinding from error
-
-    # --- the end
-
-    def _unwind(self) -> None:
-        self.closing = True
-        for branch in self.branches:
-            if branch.future is not None and not branch.future.done():
-                branch.future.set_exception(Unwinding())
-
-    async def _close(self, main: Branch) -> None:
-        self.branches.remove(main)
-        self._unwind()
-        tasks = [branch.task for branch in self.branches if branch.task is not None]
-        for branch in self.branches:
-            if branch.task is not None and branch.future is None:
-                branch.task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=LONGEST_UNWINDING)
