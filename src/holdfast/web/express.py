@@ -74,11 +74,9 @@ class Express:
 
     def __init__(self, made: Litestar, gate: Gate, events: Events, body_limit: int) -> None:
         self._made, self._gate, self._events, self._body_limit = made, gate, events, body_limit
-        self._stops = [
-            stop for route in made.routes if isinstance(route, HTTPRoute) for stop in _stops(route)
-        ]
-        self._fixed = {(stop.method, stop.template): stop for stop in self._stops if not stop.numbers}
-        self._varying = [stop for stop in self._stops if stop.numbers]
+        self.stops = [stop for route in made.routes if isinstance(route, HTTPRoute) for stop in _stops(route)]
+        self._fixed = {(stop.method, stop.template): stop for stop in self.stops if not stop.numbers}
+        self._varying = [stop for stop in self.stops if stop.numbers]
 
     # The framework and the server have types of their own for the same three things.
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -113,7 +113,10 @@ def _bearer(shown: str | None) -> str:
 
 
 def _header(scope: Scope, name: bytes) -> str | None:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
+    for key, value in scope["headers"]:
+        if key == name:
+            return value.decode("latin-1")
+    return None
 
 
 def _check_origin(scope: Scope) -> None:

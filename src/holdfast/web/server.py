@@ -20,6 +20,7 @@ from holdfast.runtime.exposition import Check
 from holdfast.runtime.metrics import Metrics
 from holdfast.store.database import Database
 from holdfast.store.listen import Notifications
+from holdfast.store.log_chunks import LogLimits
 from holdfast.web.application import application
 from holdfast.web.backing import Backing
 from holdfast.web.config import WebConfig
@@ -58,13 +59,13 @@ class WebServer:
             metrics=metrics,
             watch=self.watch,
             feed=self._feed,
-            logs=LogIntake(database),
+            logs=LogIntake(database, LogLimits(job=config.log_limit)),
             desk=self._desk,
             lives=lives,
             ready=ready,
         )
         self.application = application(backing, self.gate)
-        self._express = Express(self.application, self.gate, events, config.body_limit)
+        self.express = Express(self.application, self.gate, events, config.body_limit)
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
         self.address = ""
@@ -134,7 +135,7 @@ class WebServer:
 
     def _options(self) -> uvicorn.Config:
         return uvicorn.Config(
-            self._express,
+            self.express,
             lifespan="on",
             log_config=None,
             access_log=False,
