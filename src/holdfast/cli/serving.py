@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ Web = Callable[[MaintenanceProcess, Metrics], Part]
 MAINTENANCE_POOL, SERVICE_POOL = 5, 20
 LONGEST_PAUSE = 5.0
 LONGEST_WIND_UP = 1.0
+# In objects, and in rounds of the younger generation.
+COLLECTED_AFTER = (20_000, 20, 20)
 
 
 def run_on_fastest_loop(main: Coroutine[Any, Any, T]) -> T:
@@ -140,7 +143,20 @@ class Serving:
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
             else:
-                return
+                break
+        if self._web is not None:
+            _spare_collector()
+
+
+def _spare_collector() -> None:
+    """Let the collector of cycles look at less, and less often, in a process that answers many requests.
+
+    What was made by now stays for good.  Of the rest a request makes hundreds of objects and hardly a cycle,
+    so that looking after every 700 of them took a third of the processor time of a claim.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTED_AFTER)
 
 
 async def _end(task: asyncio.Task[Any]) -> None:

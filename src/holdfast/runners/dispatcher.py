@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.client.token_operator import token_hash, token_text
 from holdfast.errors import HoldfastError
@@ -39,13 +39,22 @@ class _Request:
     want: int
     deadline: float
     answer: asyncio.Future[list[Offer]]
+    shape: Taker = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Made once: a runner that waits is looked at whenever there is a job for anybody.
+        runner = self.runner
+        self.shape = Taker(
+            *(runner.id, runner.name, runner.labels, runner.kinds, frozenset(runner.queues), self.want),
+            left=runner.capacity,
+        )
 
     def taker(self) -> Taker:
-        """Return the runner as the matching sees it."""
-        runner = self.runner
+        """Return the runner as the matching sees it, to be counted down."""
+        shape = self.shape
         return Taker(
-            *(runner.id, runner.name, runner.labels, runner.kinds, frozenset(runner.queues), self.want),
-            left=dict(runner.capacity),
+            *(shape.worker_id, shape.name, shape.labels, shape.kinds, shape.queues, shape.free),
+            left=dict(shape.left),
         )
 
 
@@ -134,7 +143,7 @@ class Dispatcher(Service):
         """Make offers; answer whether there may be more to make."""
         queues = {queue for request in requests for queue in request.runner.queues}
         routes = await self._database.run(offers.open_routes(sorted(queues)))
-        takers = [request.taker() for request in requests]
+        takers = [request.shape for request in requests]
         shapes = list({(taker.labels, taker.kinds, taker.queues): taker for taker in takers}.values())
         by_name = {taker.name: taker for taker in takers}
         usable = [route for route in routes if _is_usable(route, shapes, by_name)]

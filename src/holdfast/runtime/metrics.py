@@ -138,6 +138,8 @@ class Metrics:
             labels,
             registry=self.registry,
         )
+        # Bound once: looking labels up costs more than counting.
+        self._answers: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self.request_duration = Histogram(
             "holdfast_http_request_duration_seconds",
             "How long the service took to answer; long polls and streams as long as they lasted.",
@@ -186,8 +188,14 @@ class Metrics:
             self.database_errors.labels(fields["service"]).inc()
 
     def _request_ended(self, fields: Fields) -> None:
-        self.requests.labels(fields["method"], fields["route"], fields["status"]).inc()
-        self.request_duration.labels(fields["route"]).observe(fields["seconds"])
+        method, route, status = fields["method"], fields["route"], fields["status"]
+        bound = self._answers.get((method, route, status))
+        if bound is None:
+            bound = self.requests.labels(method, route, status), self.request_duration.labels(route)
+            self._answers[method, route, status] = bound
+        counter, duration = bound
+        counter.inc()
+        duration.observe(fields["seconds"])
 
     def _listen_connected(self, _: Fields) -> None:
         if self._listened:
