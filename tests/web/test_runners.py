@@ -118,7 +118,10 @@ async def test_a_runner_registers_again_by_its_own_token_and_under_its_own_name(
     answer = await runner.post("/runner/v1/register", json=MACHINE)
     assert (answer.status_code, answer.json()["runner"]["term"]) == (201, 2)
     former = await runner.post("/runner/v1/sync", json={})
-    assert former.status_code == 401
+    assert problem(former) == (401, "runner-superseded")
+    # So says every server, whether it knows the older token or not.
+    service.server.gate.notified("tokens", "")
+    assert problem(await runner.post("/runner/v1/sync", json={})) == (401, "runner-superseded")
     fresh = await service.caller(text=answer.json()["token"])
     assert (await fresh.post("/runner/v1/sync", json={})).status_code == 200
 
@@ -139,6 +142,15 @@ async def test_the_token_of_an_assignment_is_good_for_it_alone(
     assert problem(await own.post("/runner/v1/sync", json={})) == (403, "access-denied")
     assert (await own.post(f"{place}/finish", json={"outcome": "completed"})).status_code == 200
     assert (await own.post(f"{place}/progress", json={})).status_code in (401, 409)
+
+
+async def test_a_runner_that_needs_no_token_shuts_nobody_out(service: Service) -> None:
+    """Where no token was made for anybody, the one that a runner gets changes nothing for others."""
+    anybody = await service.caller()
+    assert (await anybody.post("/runner/v1/register", json=MACHINE)).status_code == 201
+    assert (await anybody.get("/api/v1/jobs")).status_code == 200
+    await service.token(Role.VIEWER)
+    assert (await anybody.get("/api/v1/jobs")).status_code == 401
 
 
 async def test_a_runner_that_is_too_old_is_told_so(service: Service) -> None:

@@ -181,9 +181,14 @@ class ServerRefused(HoldfastError):
         self.status, self.problem, self.facts = status, problem, dict(facts or {})
 
     @property
+    def type(self) -> str:
+        """The last word of the problem's type, such as ``logs-incomplete``; empty where there is none."""
+        return str(self.facts.get("type", "")).rpartition(":")[2]
+
+    @property
     def is_superseded(self) -> bool:
         """True where another process has registered under the runner's name."""
-        return self.facts.get("type") == "superseded"
+        return self.type == "runner-superseded"
 
     @property
     def is_about_token(self) -> bool:

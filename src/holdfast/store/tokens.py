@@ -62,6 +62,11 @@ def has_tokens() -> Statement[bool]:
     return Statement("has_tokens", _SQL["has_tokens"], (), first_value)
 
 
+def superseded_runner(sha256: bytes) -> Statement[int | None]:
+    """Find the runner whose token this was before another registration; None where it is none of those."""
+    return Statement("superseded_runner", _SQL["superseded_runner"], (sha256,), first_value)
+
+
 def list_tokens(
     *, all_states: bool = False, before: int | None = None, limit: int = 50
 ) -> Statement[list[TokenRecord]]:

@@ -14,7 +14,7 @@ from litestar.handlers import BaseRouteHandler
 from litestar.types import Scope
 
 from holdfast.client.token_operator import token_hash
-from holdfast.errors import AccessDenied, InputInvalid, OriginRefused, TokenInvalid
+from holdfast.errors import AccessDenied, InputInvalid, OriginRefused, RunnerSuperseded, TokenInvalid
 from holdfast.model.token import Caller, Right, Role, TokenRecord
 from holdfast.rules.access import allows
 from holdfast.rules.pace import Pace
@@ -95,13 +95,20 @@ class Gate:
         token = await self._database.run(tokens.use_token(sha256))
         if token is None:
             self._failures.take(address)
-            problem = "this token was never made, is revoked or has expired"
-            raise TokenInvalid(problem)
+            raise await self._refusal(sha256)
         seconds = REMEMBERED_RUNNER if token.role is Role.RUNNER else REMEMBERED
         self._known[sha256] = (token, time.monotonic() + seconds)
         if len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
         return token
+
+    async def _refusal(self, sha256: bytes) -> TokenInvalid | RunnerSuperseded:
+        """Return why a token is not good; a runner has to know whether another one has its name."""
+        worker_id = await self._database.run(tokens.superseded_runner(sha256))
+        if worker_id is not None:
+            return RunnerSuperseded(worker_id)
+        problem = "this token was never made, is revoked or has expired"
+        return TokenInvalid(problem)
 
 
 def _bearer(shown: str | None) -> str:

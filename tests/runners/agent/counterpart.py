@@ -190,8 +190,8 @@ class Counterpart:
             return self._register(token, json.loads(body))
         if parts[0] != "assignments" or parts[-1] == "finish":
             if token != f"hfr_{self.term}":
-                kind = "superseded" if token in self._tokens else "token-invalid"
-                return 401, {"type": kind, "detail": f"{kind}: {token}"}, {}
+                kind = "runner-superseded" if token in self._tokens else "token-invalid"
+                return 401, {"type": f"urn:holdfast:problem:{kind}", "detail": f"{kind}: {token}"}, {}
             if parts == ["sync"]:
                 return await self._sync(json.loads(body))
             if parts == ["leave"]:
@@ -199,11 +199,15 @@ class Counterpart:
                 return 200, {}, {}
         entry = self.entries.get((int(parts[1]), int(parts[2])))
         if entry is None or not entry.wanted:
-            return 409, {"type": "stale-assignment", "detail": "it is not yours", "truth": {}}, {}
+            return (
+                409,
+                {"type": "urn:holdfast:problem:assignment-stale", "detail": "it is not yours", "truth": {}},
+                {},
+            )
         if parts[3] == "finish":
             return self._finish(entry, json.loads(body))
         if token != entry.assignment["token"]:
-            return 403, {"type": "token-insufficient", "detail": "not for this"}, {}
+            return 403, {"type": "urn:holdfast:problem:assignment-foreign", "detail": "not for this"}, {}
         if parts[3] == "spec":
             return 200, entry.assignment["long"].encode(), {}
         if parts[3] == "logs":
@@ -214,7 +218,11 @@ class Counterpart:
 
     def _register(self, token: str, body: dict[str, Any]) -> Answer:
         if token not in (REGISTRATION, f"hfr_{self.term}"):
-            return 401, {"type": "token-invalid", "detail": "this token is not known"}, {}
+            return (
+                401,
+                {"type": "urn:holdfast:problem:token-invalid", "detail": "this token is not known"},
+                {},
+            )
         self.registrations.append(body)
         self.term += 1
         self._tokens.add(f"hfr_{self.term}")
@@ -296,7 +304,11 @@ class Counterpart:
         size = len(kept) + sum(length for name, _, length in entry.gaps if name == stream)
         offset = int(headers["holdfast-offset"])
         if offset != size:
-            return 416, {"type": "offset-wrong", "detail": "elsewhere"}, {"Holdfast-Offset": str(size)}
+            return (
+                416,
+                {"type": "urn:holdfast:problem:log-offset-wrong", "detail": "elsewhere"},
+                {"Holdfast-Offset": str(size)},
+            )
         if gap := int(headers.get("holdfast-gap", 0)):
             entry.gaps.append((stream, offset, gap))
             return 202, {}, {"Holdfast-Offset": str(offset + gap)}

@@ -41,8 +41,7 @@ async def runner(service: Service, probe: Probe, tmp_path: Path) -> AsyncIterato
         async def start(**options: Any) -> Agent:
             facts: dict[str, Any] = {"name": "build-7", "host": "here", "version": "0.1.0", "token": token}
             facts |= {"server": service.url, "environment": dict(os.environ)} | options
-            folder = tmp_path / facts["name"]
-            agent = Agent(AgentConfig(folder=folder, **facts), Events(probe))
+            agent = Agent(AgentConfig(**({"folder": tmp_path / facts["name"]} | facts)), Events(probe))
             await agent.start()
             stack.push_async_callback(agent.stop, 0.0)
             return agent
@@ -90,6 +89,22 @@ async def test_a_command_goes_all_the_way(
     result = await client.wait(job_id, timeout=20)
     assert result["exit_code"] == 0
     assert (await log(job_id), await log(job_id, "stderr")) == ("out\n", "err\n")
+
+
+async def test_of_two_runners_with_one_name_the_older_one_leaves(
+    runner: Any, command: Any, probe: Probe, db: ThrowawayDatabase, tmp_path: Path
+) -> None:
+    """It stops its work and says so, and does not take the name back, though it could register."""
+    older = await runner(name="twin")
+    job_id = await command("sleep 100", max_attempts=2)
+    await probe.wait_for("assignment.begun")
+    await runner(name="twin", folder=tmp_path / "elsewhere")
+    with pytest.raises(holdfast.errors.ServerRefused, match="registered again"):
+        await asyncio.wait_for(older.ended(), 20)
+    await probe.wait_for("assignment.ended", lambda fields: fields["outcome"] == "lost")
+    await probe.wait_for("assignment.begun", lambda fields: fields["fence"].attempt == 2)
+    assert await db.value("select term from holdfast.workers where name = 'twin'") == 2
+    assert await db.value("select attempt from holdfast.live_jobs where job_id = $1", job_id) == 2
 
 
 async def test_twenty_commands_on_two_runners_all_end(

@@ -168,7 +168,7 @@ class Roster:
                     # The next sync registers anew, or learns that this runner is not wanted.
                     await asyncio.sleep(pause)
                     continue
-                if error.facts.get("type") == "logs-incomplete" and report.logs and not _gives_up(report):
+                if error.type == "logs-incomplete" and report.logs and not _gives_up(report):
                     number, report = next(self.numbers), _for_later(report)
                     continue
                 self.bench.events.emit("report.refused", fence=execution.fence, error=error)

@@ -24,8 +24,14 @@ select f.id, f.name, f.role, f.worker_id, f.job_id, f.attempt, f.created_by, f.c
 from found f;
 
 -- name: has_tokens
--- Whether a token was ever made: from then on nobody comes in without one, even if all are revoked.
-select exists (select from holdfast.tokens t);
+-- Whether a token was ever made for somebody: from then on nobody comes in without one, even if all are revoked.  Those
+-- that runners get do not count: where nobody needs a token, a runner that comes shuts nobody out.
+select exists (select from holdfast.tokens t where t.role not in ('runner', 'assignment'));
+
+-- name: superseded_runner
+-- Whose token the hash $1 was, where another registration has the name of that runner.  Zero rows: it is none of those.
+select t.worker_id from holdfast.tokens t join holdfast.workers w on w.id = any (array[t.worker_id])
+where t.sha256 = $1::bytea and t.role = 'runner' and t.revoked_at is not null and w.token_id is distinct from t.id;
 
 -- name: list_tokens
 -- Up to $3 tokens with ids below $2, newest first; those of assignments, and those that are no longer valid, only
