@@ -53,6 +53,16 @@ async def test_a_bad_body_is_refused(name: str, service: Service, db: ThrowawayD
     assert not service.probe.seen("request.failed")
 
 
+async def test_a_length_with_many_zeros_is_no_way_past_the_limit(service: Service) -> None:
+    """The number counts, however long it is written."""
+    asked = {"name": "build-1", "protocols": [1]}
+    registered = await (await service.caller(Role.REGISTRAR)).post("/runner/v1/register", json=asked)
+    runner = await service.caller(text=registered.json()["token"])
+    headers = {"Content-Type": "application/json", "Content-Length": "00000000015000000"}
+    answer = await runner.post("/runner/v1/sync", content=b" " * 15_000_000, headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (413, "urn:holdfast:problem:body-too-large")
+
+
 async def test_a_backslash_before_u0000_is_no_nul(service: Service) -> None:
     """The text \\u0000 itself, told in six characters, is taken."""
     answer = await (await service.caller()).post(JOBS, content=b'{"kind": "x", "args": {"a": "\\\\u0000"}}')
