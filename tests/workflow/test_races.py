@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -239,7 +240,7 @@ async def test_a_cancel_that_comes_before_the_sleep_keeps_the_run_awake(scene: S
     await scene.run(sleep(job))
     assert await state(scene, job.id) == "available"
     (again,) = await scene.claim(worker)
-    await scene.run(sleep(again, Suspend("a rest", wake_in=60.0, stopping=True)))
+    await scene.run(sleep(again, Suspend("a rest", due=time.monotonic() + 60, stopping=True)))
     assert await state(scene, job.id) == "waiting"
 
 
@@ -250,7 +251,9 @@ async def test_a_paused_run_is_passed_over_by_whatever_wakes(scene: Scene, *, pa
     pause = runs.pause_runs([job.id], OPERATOR)
     if paused_first:
         await scene.run(pause)
-    await scene.run(sleep(job, Suspend("a rest", signals=("go",), wake_in=0.0 if paused_first else 3600.0)))
+    await scene.run(
+        sleep(job, Suspend("a rest", signals=("go",), due=time.monotonic() + (0 if paused_first else 3600)))
+    )
     if not paused_first:
         await scene.run(pause)
     await scene.run(send(job))
@@ -263,7 +266,7 @@ async def test_a_paused_run_is_passed_over_by_whatever_wakes(scene: Scene, *, pa
 async def test_a_resumed_run_goes_on_waiting_for_what_has_not_come(scene: Scene) -> None:
     """It is due again at the same moment as before."""
     job = await scene.one()
-    await scene.run(sleep(job, Suspend("a rest", wake_in=3600.0)))
+    await scene.run(sleep(job, Suspend("a rest", due=time.monotonic() + 3600)))
     due = "select run_at from holdfast.live_jobs"
     before = await scene.db.value(due)
     await scene.run(runs.pause_runs([job.id], OPERATOR))
@@ -275,7 +278,7 @@ async def test_a_resumed_run_goes_on_waiting_for_what_has_not_come(scene: Scene)
 async def test_runs_whose_time_has_come_are_staged_with_other_jobs(scene: Scene) -> None:
     """The leader sleeps until the next one of either sort."""
     job = await scene.one()
-    await scene.run(sleep(job, Suspend("a rest", wake_in=3600.0)))
+    await scene.run(sleep(job, Suspend("a rest", due=time.monotonic() + 3600)))
     term = await scene.lead()
     staged = await scene.run(leader.stage_jobs(term, 10))
     assert staged.count == 0

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.client.operator import Operator
-from holdfast.testing import ThrowawayDatabase
+from holdfast.testing import Probe, ThrowawayDatabase
 
 HELD = "select count(*) from holdfast.live_jobs where worker_id is not null"
 
@@ -269,3 +269,41 @@ async def test_a_waiting_run_says_why(
     assert "audit" in str(await operator.why(handle.id))
     await client.resume(handle.id)
     assert told[wait] in str(await operator.why(handle.id))
+
+
+# What a database that is short of something answers to a run that falls asleep.
+REFUSE = """
+do $do$ begin
+    create function holdfast.refuse() returns trigger language plpgsql as $$
+    begin
+        raise exception 'not now' using errcode = 'disk_full';
+    end $$;
+    create trigger refuse before insert on holdfast.suspensions
+    for each row execute function holdfast.refuse();
+end $do$
+"""
+SLEPT = """
+    select extract(epoch from s.wake_at - a.started_at)::float,
+           extract(epoch from p.wake_at - a.started_at)::float
+    from holdfast.suspensions s
+    join holdfast.attempts a on a.job_id = s.run_id
+    join holdfast.steps p on p.run_id = s.run_id
+"""
+
+
+async def test_a_timer_is_not_moved_by_a_database_that_was_away_when_the_run_fell_asleep(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, db: ThrowawayDatabase, probe: Probe
+) -> None:
+    """It ends at its moment, however late the sleep could be written."""
+
+    @app.workflow
+    async def nap(run: holdfast.Run) -> None:
+        await run.sleep(60)
+
+    await work(app)
+    await db.fetch(REFUSE)
+    handle = await client.enqueue(nap.job())
+    await probe.wait_for("report.delayed", lambda fields: fields["retry_in"] >= 1.0)
+    await db.fetch("drop function holdfast.refuse cascade")
+    await rests(handle.id)
+    assert await db.fetch(SLEPT) == [(pytest.approx(60, abs=0.7), pytest.approx(60, abs=0.7))]

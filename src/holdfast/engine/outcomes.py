@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -70,8 +71,8 @@ def transition(claim: Claim, outcome: Outcome, random: Callable[[], float]) -> T
             return decide.released(storable(reason))
         case Suspend(reason, signals, delay):
             names = tuple(checked_text("signals", name, most=200) for name in signals)
-            wake_in = None if delay is None else seconds_from("Suspend.delay", delay)
-            return decisions.Suspend(storable(reason), signals=names, wake_in=wake_in)
+            due = None if delay is None else time.monotonic() + seconds_from("Suspend.delay", delay)
+            return decisions.Suspend(storable(reason), signals=names, due=due)
         case Retry(delay, reason):
             chosen = None if delay is None else seconds_from("Retry.delay", delay)
             return _failed(claim, Failure(reason, reason, chosen), random)

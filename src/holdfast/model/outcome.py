@@ -86,7 +86,7 @@ class PutBack:
 @dataclass(frozen=True, slots=True)
 class Suspend:
     """Decision: the run sleeps until one of its *signals* comes, one of its *families* of children ends, or
-    *wake_in* seconds have passed.
+    it is *due*, by the monotonic clock: a late write does not make it late.
 
     *notes* are the places of its branches to be recorded with it.  *paused* keeps it asleep whatever
     comes; *stopping* says that it knows of its cancel already.
@@ -95,7 +95,7 @@ class Suspend:
     reason: str
     signals: tuple[str, ...] = ()
     families: tuple[int, ...] = ()
-    wake_in: float | None = None
+    due: float | None = None
     notes: tuple[StepNote, ...] = ()
     paused: bool = False
     stopping: bool = False

@@ -51,7 +51,7 @@ class StepNote:
 
     *result*, *error*, *detail*, *shown* and *parameters* are JSON text; *parameters* and *shown* (the result
     or the error) are for the log of calls, which gets a line where *parameters* is given.  *seconds* is how
-    long ago it began, *wake_in* in how many seconds it goes on.
+    long ago it began, *due* when it goes on, by the monotonic clock: a late write does not make it late.
     """
 
     branch: str
@@ -61,7 +61,7 @@ class StepNote:
     state: StepState
     tries: int = 0
     seconds: float | None = None
-    wake_in: float | None = None
+    due: float | None = None
     result: str | None = None
     error: str | None = None
     detail: str | None = None

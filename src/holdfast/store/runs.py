@@ -14,6 +14,7 @@ from holdfast.model.step import StepNote
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Statement, column, first_value, is_any
+from holdfast.store.steps import seconds_until
 
 _SQL = blocks("runs")
 
@@ -42,7 +43,7 @@ def _wait(decision: Suspend) -> str:
     wait = {
         "signals": decision.signals,
         "families": decision.families,
-        "wake_in": decision.wake_in,
+        "wake_in": seconds_until(decision.due),
         "paused": decision.paused,
         "stopping": decision.stopping,
         "reason": decision.reason,
@@ -59,7 +60,7 @@ def _note(note: StepNote) -> dict[str, Any]:
         "name": note.name,
         "kind": note.kind,
         "state": note.state,
-        "wake_in": note.wake_in,
+        "wake_in": seconds_until(note.due),
         "result": note.result,
     }
 

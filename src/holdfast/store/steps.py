@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,7 +61,7 @@ def save_steps(notes: Sequence[tuple[Fence, StepNote]]) -> Statement[dict[int, b
         [note.state.value for _, note in notes],
         [note.tries for _, note in notes],
         [note.seconds for _, note in notes],
-        [note.wake_in for _, note in notes],
+        [seconds_until(note.due) for _, note in notes],
         [note.result for _, note in notes],
         [note.error for _, note in notes],
         [note.detail for _, note in notes],
@@ -68,6 +69,14 @@ def save_steps(notes: Sequence[tuple[Fence, StepNote]]) -> Statement[dict[int, b
         [note.parameters for _, note in notes],
     )
     return Statement("save_steps", _SQL["save_steps"], parameters, _saved)
+
+
+def seconds_until(due: float | None) -> float | None:
+    """Return how far a time of the monotonic clock is off, in seconds, less than 0 where it is past.
+
+    Reckoned anew whenever a statement is made: one that is sent late, or once more, names the same moment.
+    """
+    return None if due is None else due - time.monotonic()
 
 
 def _saved(rows: Sequence[Row]) -> dict[int, bool]:

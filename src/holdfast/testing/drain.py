@@ -20,6 +20,7 @@ from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspe
 from holdfast.runtime.events import Events
 from holdfast.store import leader, workers
 from holdfast.store.heads import queue_heads
+from holdfast.store.steps import seconds_until
 from holdfast.testing.clock import Clock
 from holdfast.testing.database import ThrowawayDatabase
 from holdfast.testing.report import DrainedAttempt, DrainReport
@@ -164,8 +165,8 @@ def _told(
             return Outcome.CANCELLED, None, reason, None, None
         case PutBack(outcome, delay, _, reason, error):
             return outcome, None, reason, error, delay
-        case Suspend(reason, wake_in=wake_in):
-            return Outcome.SUSPENDED, None, reason, None, wake_in
+        case Suspend(reason, due=due):
+            return Outcome.SUSPENDED, None, reason, None, seconds_until(due)
     if running.settled:
         # Its own transaction completed it; the result was given there.
         return Outcome.COMPLETED, running.job and running.job.result, None, None, None

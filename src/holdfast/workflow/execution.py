@@ -92,7 +92,7 @@ class Execution:
             case Suspend():
                 if replay.notebook.posts:
                     await replay.notebook.write()
-                    return replace(ended, notes=tuple(n for n in ended.notes if n.wake_in is not None))
+                    return replace(ended, notes=tuple(n for n in ended.notes if n.due is not None))
                 return ended
         raise AssertionError(ended)
 

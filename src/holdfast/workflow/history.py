@@ -59,8 +59,9 @@ class History:
 
     def note(self, note: StepNote) -> None:
         """Remember what is being written, for a replay in the same attempt."""
-        due = None if note.wake_in is None else time.monotonic() + note.wake_in
-        entry = Entry(note.name, note.kind, note.state, note.tries, due, None, note.result, note.error, True)
+        entry = Entry(
+            note.name, note.kind, note.state, note.tries, note.due, None, note.result, note.error, True
+        )
         self._place(note.branch)[note.place] = entry
 
     def put(self, branch: str, place: int, entry: Entry) -> None:

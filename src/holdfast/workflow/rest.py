@@ -23,28 +23,22 @@ def idle_waits(branches: Sequence[Branch]) -> list[Wait]:
     return [wait for wait in waits if wait is not None and not wait.joins]
 
 
-def _wake_in(waits: Sequence[Wait]) -> float | None:
-    """Return in how many seconds the first of these waits is over by itself; None: never."""
-    dues = [wait.due for wait in waits if wait.due is not None]
-    return max(0.0, min(dues) - time.monotonic()) if dues else None
+def _first_due(waits: Sequence[Wait]) -> float | None:
+    """Return when the first of these waits is over by itself; None: never."""
+    return min((wait.due for wait in waits if wait.due is not None), default=None)
 
 
 def asleep(waits: Sequence[Wait], pending: Sequence[StepNote]) -> Suspend | None:
     """Return the decision to sleep, with the places to be recorded; None where staying is cheaper."""
-    seconds = _wake_in(waits)
+    now, due = time.monotonic(), _first_due(waits)
     if any(wait.parks for wait in waits):
-        seconds = 0.0
-    elif seconds is not None and seconds <= SHORT:
+        due = now
+    elif due is not None and due - now <= SHORT:
         return None
     return Suspend(
         reason="; ".join(wait.reason for wait in waits)[:LONGEST_REASON],
         signals=tuple(sorted({wait.signal for wait in waits if wait.signal is not None})),
         families=tuple(sorted({wait.family for wait in waits if wait.family is not None})),
-        wake_in=seconds,
-        notes=(*pending, *(_timed(wait.note, wait.due) for wait in waits if wait.note is not None)),
+        due=due,
+        notes=(*pending, *(replace(wait.note, due=wait.due) for wait in waits if wait.note is not None)),
     )
-
-
-def _timed(note: StepNote, due: float | None) -> StepNote:
-    """Return what is to be recorded of a wait; its time counts from now."""
-    return replace(note, wake_in=None if due is None else max(0.0, due - time.monotonic()))

@@ -64,8 +64,9 @@ class _Trial:
                 return
             pause = choose(self._call.retry, self._tries, random.random).rest / timedelta(seconds=1)
             error = self._replay.failures.recorded(failure)
-            await self._save(StepState.RETRYING, error=error, wake_in=pause)
-            await self._rest(time.monotonic() + pause)
+            due = time.monotonic() + pause
+            await self._save(StepState.RETRYING, error=error, due=due)
+            await self._rest(due)
 
     def _may_retry(self, failure: BaseException) -> bool:
         return self._tries < self._call.max_attempts and not isinstance(failure, (Poison, Unkept))

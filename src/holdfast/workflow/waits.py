@@ -45,7 +45,7 @@ async def _until(replay: Replay, spot: Spot, wait: Wait) -> None:
     """Wait; the end of a long wait is recorded at once where others keep the run from being suspended."""
     left = None if wait.due is None else wait.due - time.monotonic()
     if spot.entry is None and left is not None:
-        note = spot.note(StepState.RUNNING, wake_in=max(0.0, left))
+        note = spot.note(StepState.RUNNING, due=wait.due)
         if left > SHORT and not replay.is_alone():
             await replay.save(note)
             spot.entry = replay.history.at(spot.branch.name, spot.place)
