@@ -185,6 +185,17 @@ async def test_a_stream_is_not_closed_while_bytes_are_missing(desk: Desk) -> Non
     assert (await desk.stream()).intact is True
 
 
+async def test_a_sum_that_is_told_again_is_not_worked_out_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log may be long, and an end may be reported as often as its runner likes."""
+    await desk.send(0, b"all of it")
+    await desk.close(b"all of it")
+    monkeypatch.setattr(log_chunks, "read_chunks", None)
+    assert (await desk.close(b"all of it")).size == 9
+    assert (await desk.stream()).intact is True
+
+
 async def test_a_wrong_sum_is_remembered(desk: Desk) -> None:
     """The end of a job does not hang on it, but the record says that the log is not what was written."""
     await desk.send(0, b"abc")
