@@ -7,6 +7,7 @@ process, and tells of every end.
 """
 
 import asyncio
+import ctypes
 import json
 import os
 import selectors
@@ -23,6 +24,7 @@ from holdfast.cli import remote, web
 from tests.scenarios import fulfilment
 
 IMPORTED = (remote, web)
+CLONE_NEWNET = 0x40000000
 
 
 def tell(**facts: Any) -> None:
@@ -58,8 +60,15 @@ def live(settings: dict[str, Any]) -> None:
         asyncio.run(fulfilment.work(settings))
 
 
-def command(arguments: list[str], variables: dict[str, str], folder: str, log: str) -> None:
-    """Be ``holdfast`` with these *arguments* and *variables* in *folder*; what it says goes to *log*."""
+def command(
+    arguments: list[str], variables: dict[str, str], folder: str, log: str, namespace: str | None
+) -> None:
+    """Be ``holdfast`` with these *arguments* and *variables* in *folder*; what it says goes to *log*.
+
+    *namespace* is the network in which it lives, where that is not the test's.
+    """
+    if namespace is not None:
+        enter(namespace)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(variables)
@@ -68,6 +77,13 @@ def command(arguments: list[str], variables: dict[str, str], folder: str, log: s
     for number, file in ((0, nothing), (1, words), (2, words)):
         os.dup2(file, number)
     cli.app(arguments)
+
+
+def enter(namespace: str) -> None:
+    """Leave this machine's network for another one."""
+    with open(f"/run/netns/{namespace}", "rb") as door:
+        if ctypes.CDLL(None, use_errno=True).setns(door.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"namespace {namespace} cannot be entered")
 
 
 def bury() -> None:

@@ -37,7 +37,7 @@ LOST = "select job_id, attempt from holdfast.attempts order by 1, 2"
 
 
 class Yard:
-    """One service on a database of its own, and runners that reach it through a ferry each."""
+    """One service on a database of its own, on *host* in network *namespace*, and runners that reach it."""
 
     def __init__(
         self,
@@ -50,7 +50,9 @@ class Yard:
         self.db, self.client, self._forker, self.folder, self._stack = db, client, forker, folder, stack
         self.port, self.lost_after = free_port(), 20.0
         self.diary = folder / "diary"
+        self.host, self.namespace = "127.0.0.1", ""
         self.server: Fork | None = None
+        self._starts = 0
         self._token = ""
 
     async def open(self) -> None:
@@ -69,42 +71,37 @@ class Yard:
             "HOLDFAST_SCHEMA": self.db.schema,
             "HOLDFAST_RUNNER_LOST_AFTER": f"{self.lost_after:g}s",
         }
-        self.server = await self._start("serve", variables, "serve", f"--port={self.port}")
+        place = (f"--host={self.host}", f"--port={self.port}")
+        self.server = await self._start("serve", variables, "serve", *place, namespace=self.namespace)
+        self._starts += 1
         async with asyncio.timeout(PATIENCE):
-            while not await self._listens():
-                assert not self.server.ended.done(), (self.folder / "serve.log").read_text()
+            while self._log("serve").count('"web.served"') < self._starts:
+                assert not self.server.ended.done(), self._log("serve")
                 await asyncio.sleep(GLANCE)
 
-    async def _listens(self) -> bool:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        except OSError:
-            return False
-        writer.close()
-        return True
+    def _log(self, name: str) -> str:
+        file = self.folder / f"{name}.log"
+        return file.read_text() if file.exists() else ""
 
     async def end_server(self) -> None:
         """Kill the service."""
         if self.server is not None:
             await self.server.kill()
 
-    async def start_runner(self, name: str, ferry: Ferry, *flags: str) -> Fork:
-        """Start a runner that knows nothing but the ferry."""
-        variables = {
-            "HOLDFAST_SERVER": ferry.address,
-            "HOLDFAST_TOKEN": self._token,
-            "PATH": os.environ["PATH"],
-        }
-        fork = await self._start(name, variables, "runner", f"--name={name}", *flags)
+    async def start_runner(self, name: str, address: str, *flags: str, namespace: str = "") -> Fork:
+        """Start a runner that knows nothing but the address of its service."""
+        variables = {"HOLDFAST_SERVER": address, "HOLDFAST_TOKEN": self._token, "PATH": os.environ["PATH"]}
+        fork = await self._start(name, variables, "runner", f"--name={name}", *flags, namespace=namespace)
         self._stack.push_async_callback(fork.kill)
         return fork
 
-    async def _start(self, name: str, variables: dict[str, str], *arguments: str) -> Fork:
+    async def _start(self, name: str, variables: dict[str, str], *arguments: str, namespace: str) -> Fork:
         return await self._forker.start(
             arguments=[*arguments, "--log-format=json"],
             variables=variables,
             folder=str(self.folder),
             log=str(self.folder / f"{name}.log"),
+            namespace=namespace or None,
         )
 
     async def ferry(self) -> Ferry:
