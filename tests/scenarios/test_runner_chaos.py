@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from tests.scenarios.ferry import Forward, Message
 from tests.scenarios.forker import forking
+from tests.scenarios.islands import ADDRESSES, Islands, NoSea
 from tests.scenarios.yard import PATIENCE, Yard, yard
 
 YARDS = 3
@@ -37,6 +38,13 @@ COMMANDS = [
     for first in range(1000, 1012)
     for deaf, rest in [("trap '' INT; ", 12) if first < 1004 else ("", 0.3)]
     for text in ["".join(f"{n}\n" for n in (*range(first, first + 2001), *range(1, first + 1))).encode()]
+]
+# How long nothing passes between the islands, in seconds; a runner may be silent for much longer.
+CUT = 3.0
+ISLAND_COMMANDS = [
+    (f"seq {first} {first + 3000}; sleep 1; seq {first}", text)
+    for first in range(2000, 2016)
+    for text in ["".join(f"{n}\n" for n in (*range(first, first + 3001), *range(1, first + 1))).encode()]
 ]
 
 
@@ -74,7 +82,7 @@ class Lives:
         ferry = await self._yard.ferry()
         ferry.carry = self._carry
         job_id = await self._yard.enqueue(SCRIPT, env={"LONG": LONG_SPEC}, artifacts=["kept.txt"])
-        runner = await self._yard.start_runner(name, ferry, "--once")
+        runner = await self._yard.start_runner(name, ferry.address, "--once")
         async with asyncio.timeout(PATIENCE):
             code = await runner.ended
         if self._rebirth is not None:
@@ -219,13 +227,13 @@ async def test_no_storm_loses_or_doubles_a_job(dsn: str, tmp_path: Path) -> None
     async with AsyncExitStack() as stack:
         forker = await stack.enter_async_context(forking())
         ground = await stack.enter_async_context(yard(dsn, forker, tmp_path))
-        ground.lost_after = 5.0
+        ground.lost_after = 6.0
         await ground.open()
         ferries = [await ground.ferry() for _ in storms]
         for nth, (ferry, storm) in enumerate(zip(ferries, storms, strict=True)):
             ferry.carry = storm.carry
             stack.push_async_callback(storm.end)
-            await ground.start_runner(f"runner-{nth}", ferry, "--slots=3")
+            await ground.start_runner(f"runner-{nth}", ferry.address, "--slots=3")
         said = {await ground.enqueue(script, max_attempts=9, retry=SOON): text for script, text in COMMANDS}
         await ground.until("select count(*) > 2 from holdfast.live_jobs where state = 'running'")
         storms[0].silent.set()
@@ -239,3 +247,34 @@ async def test_no_storm_loses_or_doubles_a_job(dsn: str, tmp_path: Path) -> None
             await storm.end()
         assert await ground.history(said) == []
         assert sum((storm.counts for storm in storms), Counter()).keys() == WEATHER
+
+
+@pytest.mark.timeout(300)
+async def test_a_runner_on_an_island_of_its_own_loses_and_doubles_nothing(dsn: str, tmp_path: Path) -> None:
+    """Packets are lost, doubled, delayed and overtaken, all are cut off for a while, the service is killed.
+
+    Less than the limit of silence, so every command runs once, and its log is whole.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            islands = await stack.enter_async_context(Islands(seed=7))
+        except NoSea as error:
+            pytest.skip(f"no network namespaces with TUN devices here (it takes root): {error}")
+        forker = await stack.enter_async_context(forking())
+        ground = await stack.enter_async_context(yard(dsn, forker, tmp_path))
+        ground.host, ground.namespace = ADDRESSES[0], islands.names[0]
+        await ground.open()
+        islands.loss, islands.doubling, islands.delay = 0.05, 0.1, 0.04
+        address = f"http://{ground.host}:{ground.port}"
+        await ground.start_runner("islander", address, "--slots=4", namespace=islands.names[1])
+        said = {await ground.enqueue(script, max_attempts=1): text for script, text in ISLAND_COMMANDS}
+        await ground.until("select count(*) > 2 from holdfast.live_jobs where state = 'running'")
+        islands.cut = True
+        await asyncio.sleep(CUT)
+        islands.cut = False
+        await ground.until("select count(*) > 4 from holdfast.finished_jobs")
+        await ground.end_server()
+        await ground.start_server()
+        await ground.until("select count(*) = 0 from holdfast.live_jobs")
+        assert await ground.history(said) == []
+        assert islands.counts.keys() == {"lost", "doubled", "cut off"}
