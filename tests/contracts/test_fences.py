@@ -126,7 +126,7 @@ async def taken_signal(scene: Scene, stale: Fence) -> Any:
 
 def taken(stale: Fence) -> Statement[Any]:
     """The end of a family without members, recorded at the place that `waits` made."""
-    return children.take_children(stale, "main", 7, family=999, count=0)
+    return children.take_children(stale, "main", 7, family=999, count=0, most=9)
 
 
 async def waits(scene: Scene, run_id: int) -> None:

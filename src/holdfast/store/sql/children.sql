@@ -35,7 +35,7 @@ with held as materialized (
     update holdfast.steps s set state = 'completed', finished_at = holdfast.now(), result = e.told
     from held h, ends e
     where s.run_id = h.job_id and s.branch = $3::text and s.place = $4::integer and s.state = 'running'
-      and e.n = $6::bigint and octet_length(e.told::text) <= $7::bigint
+      and e.n = $6::bigint and coalesce(octet_length(e.told::text), 0) <= $7::bigint
     returning s.result
 )
 select coalesce(
