@@ -183,3 +183,95 @@ async def test_a_worker_that_never_was_cannot_be_shown(service: Service, db: Thr
     for way in await ways(service, db):
         code, said = await refused(way, "workers", "show", "77")
         assert (code, "77" in said) == (1, True)
+
+
+async def said(runner: httpx.AsyncClient, place: str, outcome: dict[str, object]) -> None:
+    """Write a line to both streams, and end."""
+    for stream in ("stdout", "stderr"):
+        content = f"to {stream}\n".encode()
+        sent = await runner.patch(f"{place}/logs/{stream}", content=content, headers={"Holdfast-Offset": "0"})
+        assert sent.status_code == 202
+    assert (await runner.post(f"{place}/finish", json=outcome)).is_success
+
+
+ENDS: list[tuple[dict[str, object], int]] = [
+    ({"outcome": "completed", "result": {"exit_code": 0}}, 0),
+    ({"outcome": "failed", "reason": "exit code 3", "result": {"exit_code": 3}}, 3),
+    ({"outcome": "failed", "reason": "killed by SIGKILL", "result": {"exit_code": None}}, 1),
+]
+
+
+@pytest.mark.parametrize(("outcome", "code"), ENDS)
+@pytest.mark.parametrize("nth", [0, 1], ids=["database", "service"])
+async def test_a_command_is_followed_as_if_it_ran_here(
+    service: Service, db: ThrowawayDatabase, outcome: dict[str, object], code: int, nth: int
+) -> None:
+    """Each stream goes where it went there, and the exit code is the program's."""
+    runner = await register(service, labels=["gpu"])
+    [locally, _] = await ways(service, db)
+    text, _ = await service.token(Role.ADMIN)
+    remotely = {"HOLDFAST_SERVER": service.url, "HOLDFAST_TOKEN": text}
+    way = (locally, remotely)[nth] | {"KEY": "k"}
+    words = (
+        "command",
+        "--label",
+        "gpu",
+        "--env",
+        "A=b=c",
+        "--secret",
+        "KEY",
+        "-f",
+        "--",
+        "make",
+        "-j2",
+        "all",
+    )
+    following = asyncio.create_task(asyncio.to_thread(CliRunner().invoke, main.app, words, env=way))
+    [offer] = (await runner.post("/runner/v1/claim", json={"wait": 20})).json()["offers"]
+    assert json.loads(offer["spec"])["args"] == {
+        "argv": ["make", "-j2", "all"],
+        "env": {"A": "b=c", "KEY": "k"},
+        "secrets": ["KEY"],
+    }
+    place = f"/runner/v1/assignments/{offer['job']}/{offer['attempt']}"
+    await runner.post(f"{place}/start", json={})
+    await said(runner, place, outcome)
+    async with asyncio.timeout(20):
+        done = await following
+    assert (done.exit_code, done.stdout) == (code, "to stdout\n")
+    assert "to stderr\n" in done.stderr
+    assert done.stderr.startswith(f"job {offer['job']}\n")
+
+
+async def test_a_command_is_put_in_and_tried_once_where_nobody_follows(
+    service: Service, db: ThrowawayDatabase, tmp_path: Path
+) -> None:
+    """The id is printed; a script comes from a file; more attempts have to be asked for."""
+    script = tmp_path / "job.sh"
+    script.write_text("echo hi")
+    [locally, _] = await ways(service, db)
+    assert await shown(locally, "command", "--script", str(script), "--max-attempts", "3") == "job 1\n"
+    assert await shown(locally, "command", "true", "--artifact", "*.log") == "job 2\n"
+    found = await db.fetch("select args::text, max_attempts from holdfast.jobs order by id")
+    assert [(json.loads(args), most) for args, most in found] == [
+        ({"script": "echo hi"}, 3),
+        ({"argv": ["true"], "artifacts": ["*.log"]}, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "give either argv or script"),
+        (("--env", "PATH", "true"), "NAME=VALUE"),
+        (("--secret", "NOBODY_SET_IT", "true"), "set the variable"),
+        (("--script", "nowhere.sh"), "cannot be read"),
+    ],
+)
+async def test_a_command_that_makes_no_sense_is_wrong_use(
+    service: Service, db: ThrowawayDatabase, words: tuple[str, ...], told: str
+) -> None:
+    """Exit code 2, and a sentence that says what to do."""
+    [locally, _] = await ways(service, db)
+    code, sentence = await refused(locally, "command", *words)
+    assert (code, told in sentence) == (2, True), sentence

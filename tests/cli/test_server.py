@@ -146,3 +146,16 @@ async def test_a_refusal_over_the_service_reads_as_on_the_database(
     named = await holdfast_command("queues", "pause", "mail", "--actor", "eve", **viewer)
     assert (named.code, named.err.count("\n")) == (2, 1)
     assert "the token tells who acts" in named.err
+
+
+async def test_deliveries_are_managed_over_the_service_by_admins_alone(service: Service) -> None:
+    """Add, list, remove as on the database; an operator may not see the addresses."""
+    admin, operator = await _variables(service), await _variables(service, Role.OPERATOR)
+    added = await _called(("deliveries", "add", "hub", "https://example.com", "--queue", "builds"), admin)
+    assert (added.exit_code, added.stdout[:4]) == (0, "hfs_"), added.stderr
+    assert "https://example.com" in (await _called(("deliveries", "endpoints"), admin)).stdout
+    denied = await _called(("deliveries", "endpoints"), operator)
+    assert (denied.exit_code, "may not do this" in denied.stderr) == (1, True)
+    assert (await _called(("deliveries", "list"), operator)).stdout == "no delivery fits\n"
+    assert (await _called(("deliveries", "remove", "hub"), admin)).exit_code == 0
+    assert (await _called(("deliveries", "endpoints"), admin)).stdout == "there is no endpoint\n"

@@ -113,3 +113,19 @@ def test_a_bad_address_never_shows_its_password(tmp_path: Path) -> None:
 def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:
     """Only the password is left out, wherever it stands."""
     assert masked(address) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [("65536", 65536), ("64KiB", 65536), ("2 MiB", 2 * 1024**2), ("1GiB", 1024**3), (4096, 4096)],
+)
+def test_a_size_is_bytes_or_a_number_with_its_unit(tmp_path: Path, value: object, read: int) -> None:
+    """Units are powers of 1024, and their names say so."""
+    assert load({"log_limit": value}, {}, folder=tmp_path).settings.log_limit == read
+
+
+@pytest.mark.parametrize("value", ["12", "1.5MiB", "64MB", "-1", True, 2**63, "9" * 15 + "GiB"])
+def test_a_size_that_is_none_is_named(tmp_path: Path, value: object) -> None:
+    """Too little, too much, and units that mean two things are refused."""
+    with pytest.raises(SettingInvalid, match="log_limit"):
+        load({"log_limit": value}, {}, folder=tmp_path)

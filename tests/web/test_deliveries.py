@@ -1,5 +1,7 @@
 """Deliveries over HTTP: seen by viewers, made again by operators."""
 
+import pytest
+
 from holdfast.client.operator import Operator
 from holdfast.model.token import Role
 from tests.web.conftest import Service
@@ -25,3 +27,30 @@ async def test_a_dead_delivery_is_listed_and_made_again(service: Service) -> Non
     assert (await operator.post("/api/v1/deliveries/7/redeliver")).status_code == 404
     audited = await service.db.fetch("select actor, reason from holdfast.audit_log order by id desc limit 1")
     assert audited == [("a operator", "they lost it")]
+
+
+async def test_an_admin_says_over_http_who_is_told(service: Service) -> None:
+    """The secret is shown once and not in the audit log, which has each act; the name is good for one."""
+    admin = await service.caller(Role.ADMIN)
+    asked = {"name": "hub", "url": "https://example.com/in", "queues": ["builds"], "reason": "they asked"}
+    made = await admin.post("/api/v1/deliveries/endpoints", json=asked)
+    assert (made.status_code, made.json()["secret"][:4]) == (201, "hfs_")
+    assert (await admin.post("/api/v1/deliveries/endpoints", json=asked)).status_code == 409
+    listed = (await admin.get("/api/v1/deliveries/endpoints")).json()
+    assert [(one["name"], one["url"], one["queues"]) for one in listed] == [("hub", asked["url"], ["builds"])]
+    assert "secret" not in listed[0]
+    removed = await admin.post("/api/v1/deliveries/endpoints/remove", json={"name": "hub"})
+    assert removed.status_code == 200
+    assert (await admin.post("/api/v1/deliveries/endpoints/remove", json={"name": "hub"})).status_code == 404
+    acts = await service.db.fetch("select action, actor, detail::text from holdfast.audit_log order by id")
+    told = [(action, actor) for action, actor, _ in acts if action.startswith("endpoint")]
+    assert told == [("endpoint.add", "a admin"), ("endpoint.remove", "a admin")]
+    assert not any(made.json()["secret"] in detail for _, _, detail in acts)
+
+
+@pytest.mark.parametrize("url", ["ftp://example.com", "no address", "https://"])
+async def test_an_address_that_is_none_is_refused(service: Service, url: str) -> None:
+    """It is wrong use, not a fault."""
+    admin = await service.caller(Role.ADMIN)
+    made = await admin.post("/api/v1/deliveries/endpoints", json={"name": "hub", "url": url})
+    assert (made.status_code, made.headers["content-type"]) == (400, "application/problem+json")

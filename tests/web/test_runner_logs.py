@@ -11,8 +11,8 @@ import pytest
 import holdfast
 from holdfast.client.operator import Operator
 from holdfast.model.token import Role
-from tests.web.conftest import Service
-from tests.web.test_runners import MACHINE, enqueue, register
+from tests.web.conftest import Serve, Service
+from tests.web.test_runners import MACHINE, enqueue, offered, register
 
 
 @dataclass
@@ -152,3 +152,12 @@ async def test_nobody_writes_for_another(desk: Desk, service: Service) -> None:
     assert (answer.status_code, answer.json()["facts"]["runner"]) == (409, "build-1")
     other = path.replace("/1/logs", "/2/logs")
     assert (await desk.assignment.patch(other, headers={"Holdfast-Offset": "0"})).status_code == 403
+
+
+async def test_the_limit_of_a_log_is_a_setting_of_the_service(serve: Serve, client: holdfast.Client) -> None:
+    """What goes beyond it is cut off, and the answer says where."""
+    service = await serve(log_limit=1024)
+    runner = await register(service)
+    _, place = await offered(client, runner)
+    sent = await runner.patch(f"{place}/logs/stdout", content=b"x" * 1500, headers={"Holdfast-Offset": "0"})
+    assert (sent.status_code, sent.headers.get("Holdfast-Cut")) == (202, "1024")

@@ -62,4 +62,5 @@ def web_config(settings: Settings) -> WebConfig:
         rate=settings.http_rate,
         proxies=settings.http_proxies,
         intervals=Intervals.losing_after(settings.runner_lost_after),
+        log_limit=settings.log_limit,
     )

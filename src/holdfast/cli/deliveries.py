@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
-from holdfast.cli.context import invocation
 from holdfast.cli.moments import ago
-from holdfast.cli.operating import ActorOption, ReasonOption, group, whoami
+from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
 from holdfast.client.delivery_operator import Wish
-from holdfast.client.operator import Operator
 from holdfast.model.delivery import ENDS, DeliveryEvent, DeliveryRecord, DeliveryState
-from holdfast.store.database import Database
-
-T = TypeVar("T")
 
 app = group("Tell URLs what ends, and see whether they were told.")
 
@@ -39,7 +33,7 @@ def list_deliveries(
 ) -> None:
     """List deliveries, newest first."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         find = operator.deliveries.find
         found = await find(endpoint=endpoint, state=state, before=before, limit=limit)
         if as_json:
@@ -50,7 +44,7 @@ def list_deliveries(
         if len(found) == limit:
             typer.echo(f"more: --before {found[-1].id}")
 
-    _operate(context, work)
+    operate(context, work)
 
 
 def _row(one: DeliveryRecord, now: datetime) -> tuple[object, ...]:
@@ -77,19 +71,19 @@ def redeliver(
 ) -> None:
     """Have deliveries made again, be they dead or delivered."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         for delivery_id in delivery_ids:
             job_id = await operator.deliveries.redeliver(delivery_id, reason)
             typer.echo(f"delivery {delivery_id}: job {job_id}")
 
-    _operate(context, work, actor)
+    operate(context, work, actor=actor)
 
 
 @app.command()
 def endpoints(context: typer.Context, *, as_json: JsonOption = False) -> None:
     """List who is told of what."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         found = await operator.deliveries.endpoints()
         if as_json:
             print_json(found)
@@ -100,7 +94,7 @@ def endpoints(context: typer.Context, *, as_json: JsonOption = False) -> None:
         ]
         print_table(("name", "url", "events", "queues", "kinds"), rows, nothing="there is no endpoint")
 
-    _operate(context, work)
+    operate(context, work)
 
 
 @app.command()
@@ -121,11 +115,11 @@ def add(
     """Have a URL told of what ends from now on; print the secret that signs, this once."""
     wish = Wish(events=event or ENDS, queues=queue or (), kinds=kind or ())
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         typer.echo(await operator.deliveries.add(name, url, wish, reason=reason))
         typer.echo(f"{name} is told; its secret is not shown again", err=True)
 
-    _operate(context, work, actor)
+    operate(context, work, actor=actor)
 
 
 @app.command()
@@ -134,17 +128,8 @@ def remove(
 ) -> None:
     """Tell an endpoint nothing more, and forget its deliveries."""
 
-    async def work(operator: Operator) -> None:
+    async def work(operator: AnyOperator) -> None:
         await operator.deliveries.remove(name, reason)
         typer.echo(f"{name} is told nothing more")
 
-    _operate(context, work, actor)
-
-
-def _operate(context: typer.Context, work: Callable[[Operator], Awaitable[T]], actor: str | None = None) -> T:
-    """Return what *work* answers, done on the database: where events go is decided there alone."""
-
-    async def done(database: Database) -> T:
-        return await work(Operator(database, actor or whoami()))
-
-    return invocation(context).run(done)
+    operate(context, work, actor=actor)

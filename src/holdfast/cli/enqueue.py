@@ -61,7 +61,7 @@ def enqueue(
     intake = _intake(call, app, given)
     if not stdin and kind not in (None, STDIN):
         text = JobText(kind=str(kind), args=json_object("JSON", args) or {})
-        _enqueue_one(call, intake, text, as_json)
+        say_handle(put_in(call, intake, text), as_json)
         return
     if not stdin and kind is None:
         raise OptionInvalid("KIND", None, "name a kind, or - for JSON lines from stdin")
@@ -81,7 +81,8 @@ def _intake(call: Invocation, app: str | None, given: dict[str, Any]) -> Intake:
     return Intake(None if address is None else application(address), given)
 
 
-def _enqueue_one(call: Invocation, intake: Intake, text: JobText, as_json: bool) -> None:
+def put_in(call: Invocation, intake: Intake, text: JobText) -> JobHandle:
+    """Enqueue one job, on the database or over the service."""
     job = intake.job(text)
 
     async def remotely(operator: RemoteOperator) -> JobHandle:
@@ -92,7 +93,11 @@ def _enqueue_one(call: Invocation, intake: Intake, text: JobText, as_json: bool)
         [handle] = await database.run(jobs.enqueue_jobs([job]))
         return handle
 
-    handle = served(call, remotely) if call.settings().server is not None else call.run(locally)
+    return served(call, remotely) if call.settings().server is not None else call.run(locally)
+
+
+def say_handle(handle: JobHandle, as_json: bool) -> None:
+    """Print the id of a job, and whether it is new."""
     if as_json:
         print_json(handle)
     else:

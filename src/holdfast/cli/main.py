@@ -17,6 +17,7 @@ from holdfast.cli import (
     artifacts,
     audit,
     bench,
+    command,
     deliveries,
     doctor,
     enqueue,
@@ -87,6 +88,7 @@ app.command()(doctor.doctor)
 app.command()(bench.bench)
 app.command()(settings.settings)
 app.command()(enqueue.enqueue)
+app.command()(command.command)
 jobs.app.command()(artifacts.artifacts)
 acts.add_to(jobs.app)
 app.add_typer(jobs.app, name="jobs")

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import SettingInvalid
-from holdfast.runtime.values import Rule, duration, matching, one_of, switch, text, whole, words
+from holdfast.runtime.values import Rule, duration, matching, one_of, size, switch, text, whole, words
 
 DEFAULT_FILE = "holdfast.toml"
 PREFIX = "HOLDFAST_"
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 DEFAULT = "default"
 DAY = 86_400.0
+MIB = 1024 * 1024
 
 _URL = r"(?s)postgres(ql)?://.*"
 _PASSWORD = re.compile(r"(?P<before>://[^/@?]*?:)[^@/?]+(?=@)|(?P<query>[?&]password=)[^&]*")
@@ -94,6 +95,9 @@ class Settings:
     )
     runner_lost_after: float = _setting(
         120.0, duration(5), "how long a runner may be silent before it is lost and its jobs are taken from it"
+    )
+    log_limit: int = _setting(
+        64 * MIB, size(1024), "the most bytes of log that runners may write for one job; the rest is cut off"
     )
     deliveries_private: bool = _setting(
         False, switch(), "deliveries may go to this machine and to private networks"

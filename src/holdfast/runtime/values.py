@@ -10,6 +10,8 @@ from typing import Any
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"(\d{1,15})\s*(B|KiB|MiB|GiB)?")
+_BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _TRUTH = {
     "true": True,
     "yes": True,
@@ -120,3 +122,20 @@ def duration(least: float) -> Rule:
         return float(seconds)
 
     return Rule(f"seconds, or a number with ms, s, m, h or d; at least {least:g} s", read)
+
+
+def size(least: int) -> Rule:
+    """Read a size in bytes: a number, or a number with B, KiB, MiB or GiB."""
+
+    def read(value: Any) -> int:
+        number = value
+        if isinstance(value, str):
+            found = _SIZE.fullmatch(value.strip())
+            if found is None:
+                raise ValueError
+            number = int(found[1]) * _BYTES[found[2] or "B"]
+        if isinstance(number, bool) or not isinstance(number, int) or not least <= number < 2**63:
+            raise ValueError
+        return number
+
+    return Rule(f"bytes, or a number with KiB, MiB or GiB; at least {least}", read)

@@ -15,8 +15,8 @@ class WebConfig:
 
     *rate* is how many requests a second each token may make; from *proxies* the address of a caller is
     believed.  *wait_limit* bounds a long poll, in seconds, and *body_limit* a request, in bytes.
-    *intervals* are those of runners.  Who takes nothing of what is sent for *reader_patience* seconds is cut
-    off.
+    *intervals* are those of runners, which may write *log_limit* bytes of log for one job.  Who takes
+    nothing of what is sent for *reader_patience* seconds is cut off.
     """
 
     host: str = "127.0.0.1"
@@ -27,6 +27,7 @@ class WebConfig:
     reader_patience: float = 30.0
     body_limit: int = 4 * 1024 * 1024
     intervals: Intervals = field(default_factory=Intervals)
+    log_limit: int = 64 * 1024 * 1024
     failures_burst: float = 20.0
     failures_rate: float = 0.2
 

@@ -38,6 +38,8 @@ STATUS: Mapping[type[BaseException], int] = {
     errors.ArtifactNotFound: 404,
     errors.LogNotFound: 404,
     errors.DeliveryNotFound: 404,
+    errors.EndpointNotFound: 404,
+    errors.EndpointTaken: 409,
     errors.DuplicateJob: 409,
     errors.StateConflict: 409,
     errors.WorkerEnded: 409,

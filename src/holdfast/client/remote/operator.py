@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.client.remote.connection import RemoteConnection
+from holdfast.client.remote.deliveries import RemoteDeliveries
 from holdfast.client.remote.jobs import RemoteJobs
 from holdfast.client.remote.queues import RemoteQueues, RemoteWorkers
 from holdfast.client.remote.runs import RemoteRuns
@@ -25,6 +26,7 @@ class RemoteOperator:
         self.workers = RemoteWorkers(connection)
         self.schedules = RemoteSchedules(connection)
         self.tokens = RemoteTokens(connection)
+        self.deliveries = RemoteDeliveries(connection)
 
     async def audit(
         self,

@@ -1,32 +1,27 @@
-"""Deliveries over HTTP: listed, and made again."""
+"""Deliveries over HTTP: listed, made again, and who is told of them."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from litestar import Router
 from litestar.params import JSONBody, QueryParameter
 
 from holdfast import errors
+from holdfast.client.delivery_operator import Wish
+from holdfast.client.wire.deliveries import (
+    Carried,
+    DeliveryPage,
+    EndpointAdded,
+    EndpointOrder,
+    EndpointRemoval,
+    EndpointRemoved,
+)
 from holdfast.client.wire.shape import Because
-from holdfast.model.delivery import DeliveryRecord, DeliveryState
+from holdfast.model.delivery import DeliveryState, Endpoint
 from holdfast.model.token import Right
 from holdfast.web.api.routes import Before, Id, Limit, act, look, reason_of
 from holdfast.web.given import GivenOperator
-
-
-class DeliveryPage(msgspec.Struct, frozen=True):
-    """Deliveries, newest first; *next* is *before* of the next page, null on the last one."""
-
-    deliveries: list[DeliveryRecord]
-    next: int | None
-
-
-class Carried(msgspec.Struct, frozen=True):
-    """The job that carries a delivery."""
-
-    job_id: int
 
 
 @look("/")
@@ -55,4 +50,29 @@ async def redeliver(
     return Carried(await operator.deliveries.redeliver(delivery_id, reason_of(data)))
 
 
-router = Router("/deliveries", route_handlers=[list_deliveries, redeliver], tags=["deliveries"])
+@look("/endpoints", right=Right.ADMINISTER)
+async def list_endpoints(operator: GivenOperator) -> list[Endpoint]:
+    """List who is told of what; an address may hold a secret, so only admins see it."""
+    return list(await operator.deliveries.endpoints())
+
+
+@act("/endpoints", Right.ADMINISTER, status=201, raises=(errors.EndpointTaken,))
+async def add_endpoint(data: JSONBody[EndpointOrder], operator: GivenOperator) -> EndpointAdded:
+    """Have an address told of what ends from now on; the secret that signs is shown this once."""
+    wish = Wish(events=data.events, queues=data.queues, kinds=data.kinds)
+    secret = await operator.deliveries.add(data.name, data.url, wish, reason=data.reason)
+    return EndpointAdded(data.name, secret)
+
+
+@act("/endpoints/remove", Right.ADMINISTER, raises=(errors.EndpointNotFound,))
+async def remove_endpoint(data: JSONBody[EndpointRemoval], operator: GivenOperator) -> EndpointRemoved:
+    """Tell an endpoint nothing more, and forget its deliveries."""
+    await operator.deliveries.remove(data.name, data.reason)
+    return EndpointRemoved(data.name)
+
+
+router = Router(
+    "/deliveries",
+    route_handlers=[list_deliveries, redeliver, list_endpoints, add_endpoint, remove_endpoint],
+    tags=["deliveries"],
+)
