@@ -168,7 +168,9 @@ class Sync(Service):
         failures = self._outage.failed()
         if failures is not None:
             self.events.emit("server.unreachable", error=error, failures=failures, retry_in=self._pause)
-        pause, self._pause = self._pause, min(LONGEST_PAUSE, self._pause * 2)
+        # Who may be silent for a short while only has to ask often: a bad line is not the end of it.
+        longest = max(2 * FIRST_PAUSE, min(LONGEST_PAUSE, self._bench.intervals.sync_every))
+        pause, self._pause = self._pause, min(longest, self._pause * 2)
         # What happens meanwhile must not cut this pause short.
         left = max(0.0, self._bench.intervals.lost_after - self.silence)
         await asyncio.sleep(min(pause, left))
