@@ -45,6 +45,8 @@ async def test_a_job_is_enqueued_run_and_waited_for(serve: Serve, work: Any) -> 
     assert of(await waiting) == {"id": made["id"]} | ended
     wrong = await producer.post(JOBS, json={"kind": "add", "args": {"a": 2}})
     assert of(wrong, 400)["type"] == "urn:holdfast:problem:arguments-invalid"
+    command = {"kind": "command", "args": {"argv": ["true"]}}
+    assert of(await producer.post(JOBS, json=command), 201)["status"] == "new"
     unknown = await producer.post(JOBS, json={"kind": "subtract"})
     assert of(unknown, 400)["facts"] == {"kind": "subtract"}
 

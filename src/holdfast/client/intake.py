@@ -15,6 +15,7 @@ from holdfast.app.registry import App
 from holdfast.app.signature import MAX_ARGS_BYTES, json_text
 from holdfast.errors import ArgumentsInvalid, InputInvalid, OptionInvalid, PayloadTooLarge
 from holdfast.model.job import NewJob
+from holdfast.model.placement import COMMAND
 from holdfast.rules.backoff import backoff_from_json
 
 
@@ -108,7 +109,8 @@ class Intake:
         return resolved(self._request(text), Options(**chosen))
 
     def _request(self, text: JobText) -> JobRequest:
-        if self.app is not None:
+        # A command is for runners: no application has to know it.
+        if self.app is not None and (text.kind != COMMAND or COMMAND in self.app.handlers):
             return self.app.request(text.kind, text.args)
         return unchecked_request(text.kind, text.args)
 
