@@ -358,7 +358,6 @@ WITHOUT_FENCE = {
     "stage_jobs": "scheduled jobs, which nobody holds",
     "offer_jobs": "makes the attempt",
     "unpin_jobs": "changes who may take a job next, whoever holds it",
-    "cancel_jobs": "ends what nobody holds; of the rest it only asks",
     "discard_jobs": "jobs that nobody holds",
     "retry_jobs": "jobs that nobody holds",
     "fail_unknown": "available jobs, which nobody holds",

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.model.audit import Mandate
+from holdfast.store import interventions
 from holdfast.testing import ThrowawayDatabase
+from tests.store.scene import Scene
 
 LIVE = "select count(*) from holdfast.live_jobs"
 
@@ -337,3 +340,85 @@ async def test_children_whose_results_are_too_large_together_fail_their_step_in_
     told = await client.wait(handle.id, timeout=20)
     assert "the results of '2 talk'" in told
     assert "1,000 are allowed" in told
+
+
+@pytest.mark.parametrize(("policy", "outcome"), [("cancel", "cancelled"), ("abandon", "waiting")])
+@pytest.mark.parametrize("end", ["fails", "is discarded", "says so"])
+async def test_a_run_without_a_result_takes_along_the_children_that_follow_it(
+    client: holdfast.Client,
+    work: Any,
+    app: holdfast.App,
+    rests: Any,
+    db: ThrowawayDatabase,
+    scene: Scene,
+    policy: str,
+    outcome: str,
+    end: str,
+) -> None:
+    """Whichever way it ends: nobody waits for them any more."""
+
+    @app.workflow
+    async def ship(run: holdfast.Run) -> None:
+        await run.wait_signal("never")
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> Any:
+        try:
+            async with run.branches() as branches:
+                branches.start("ship", run.child(ship.job(), policy=policy))
+                await run.wait_signal("go")
+                msg = "no stock"
+                raise RuntimeError(msg)
+        except* RuntimeError:
+            if end == "fails":
+                raise
+        return holdfast.Cancel("no stock")
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    await rests(handle.id)
+    child = await db.value("select job_id from holdfast.live_jobs where parent_id = $1", handle.id)
+    await rests(child)
+    if end == "is discarded":
+        await scene.run(interventions.discard_jobs([handle.id], Mandate("ada", None)))
+    else:
+        await client.signal(handle.id, "go")
+    with pytest.raises((holdfast.JobFailed, holdfast.JobCancelled)):
+        await client.wait(handle.id, timeout=20)
+    if outcome == "cancelled":
+        with pytest.raises(holdfast.JobCancelled):
+            await client.wait(child, timeout=20)
+    assert (await client.job(child)).state == outcome
+
+
+@pytest.mark.parametrize("act", [interventions.cancel_jobs, interventions.discard_jobs])
+async def test_a_retried_run_takes_up_the_children_that_were_cancelled_with_it(
+    client: holdfast.Client, work: Any, app: holdfast.App, scene: Scene, eventually: Any, act: Any
+) -> None:
+    """It waited for them: each goes on, and gives its result at last."""
+
+    @app.workflow
+    async def ship(run: holdfast.Run, what: str) -> str:
+        return f"{what} {await run.wait_signal('go')}"
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> list[Any]:
+        async with run.branches() as branches:
+            one = branches.start("one", run.child(ship.job("one")))
+            many = branches.start("many", run.children([ship.job("a"), ship.job("b")]))
+        return [one.result(), *many.result()]
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    await eventually(lambda: scene.db.value("select count(*) = 4 from holdfast.suspensions"))
+    children = [
+        row[0] for row in await scene.db.fetch("select id from holdfast.jobs where parent_id is not null")
+    ]
+    await scene.run(act([handle.id], Mandate("ada", None)))
+    for ended in (handle.id, *children):
+        with pytest.raises((holdfast.JobCancelled, holdfast.JobFailed)):
+            await client.wait(ended, timeout=20)
+    await client.retry(handle.id)
+    for child in children:
+        await client.signal(child, "go", "went")
+    assert await client.wait(handle.id, timeout=20) == ["one went", "a went", "b went"]

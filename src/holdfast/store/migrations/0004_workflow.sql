@@ -255,30 +255,6 @@ create constraint trigger signal_sent after insert on holdfast.signals
 deferrable initially deferred
 for each row execute function holdfast.signal_sent();
 
--- The last child of a family to end wakes its parent.  Children that end at once queue at their parent's row, so
--- that one of them sees all the others gone.  Asked once for each statement: for each row, it would walk over the
--- children that the same statement has ended, again and again.
-create function holdfast.children_ended() returns trigger language plpgsql as $$
-declare
-    parents bigint[];
-begin
-    select array_agg(distinct e.parent_id) into parents from ended e where e.family_id is not null;
-    if parents is not null then
-        perform from holdfast.live_jobs l where l.job_id = any (parents) order by l.job_id for update;
-        perform holdfast.revive_runs(array_agg(distinct e.parent_id))
-        from (select distinct f.parent_id, f.family_id from ended f where f.family_id is not null) e
-        where (select l.job_id from holdfast.live_jobs l where l.family_id = e.family_id
-               order by l.family_id desc, l.job_id desc limit 1) is null
-        having count(*) > 0;
-    end if;
-    return null;
-end
-$$;
-
-create trigger children_ended after insert on holdfast.finished_jobs
-referencing new table as ended
-for each statement execute function holdfast.children_ended();
-
 -- ---------------------------------------------------------------------------------------------
 -- Children
 

@@ -1,58 +1,10 @@
 -- What operators do to jobs.  Each act is written to audit_log by the statement that does it.
 
 -- name: cancel_jobs
--- Cancels jobs by id, and the children of runs that follow their parent, as far down as they go.  A job that nobody
--- holds ends at once; one that is held is asked to stop and its worker told; a run that has begun becomes available,
--- so that it makes up for what it did.  A pause is forgotten.
--- Locks live_jobs rows in id order.  A job without a row in the answer has ended or never was.
-with recursive tree as (
-    select l.job_id from holdfast.live_jobs l where l.job_id = any ($1::bigint[])
-    union
-    select c.job_id from tree t
-    cross join lateral (
-        select l.job_id from holdfast.live_jobs l
-        where l.parent_id = t.job_id and 'cancel' = (
-            select s.detail ->> 'policy' from holdfast.steps s
-            where s.run_id = t.job_id and s.child_id = l.family_id limit 1
-        )
-        offset 0
-    ) c
-), target as materialized (
-    select l.*, l.worker_id is null and exists (
-               select from holdfast.steps s where s.run_id = any (array[l.job_id])
-           ) as begun
-    from holdfast.live_jobs l where l.job_id = any (array(select t.job_id from tree t)) order by l.job_id for update
-), gone as (
-    delete from holdfast.live_jobs l using target t
-    where l.job_id = any (array[t.job_id]) and t.worker_id is null and not t.begun
-), ended as (
-    insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at, parent_id,
-                                        family_id)
-    select t.job_id, t.queue, t.kind, 'cancelled', coalesce($3::text, 'cancelled by ' || $2::text), t.attempt, t.failures,
-           holdfast.now(), t.parent_id, t.family_id
-    from target t where t.worker_id is null and not t.begun order by t.parent_id
-), awake as (
-    delete from holdfast.suspensions s using target t where s.run_id = t.job_id
-), roused as (
-    update holdfast.live_jobs l
-    set state = 'available', run_at = holdfast.now(),
-        cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
-    from target t where l.job_id = any (array[t.job_id]) and t.begun
-), woken as (
-    select holdfast.wake(array_agg(distinct t.queue)) from target t where t.begun having count(*) > 0
-), asked as (
-    update holdfast.live_jobs l set cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
-    from target t where l.job_id = any (array[t.job_id]) and t.worker_id is not null
-), explained as (
-    update holdfast.assignments a
-    set rungs = a.rungs || jsonb_build_object('requested', holdfast.now()),
-        cancel_reason = coalesce($3::text, 'cancelled by ' || $2::text)
-    from target t
-    where a.job_id = any (array[t.job_id]) and a.attempt = any (array[t.attempt]) and t.worker_id is not null
-      and not a.rungs ? 'requested'
-), told as (
-    select pg_notify('holdfast', 'cancel:' || w.worker_id)
-    from (select distinct t.worker_id from target t where t.worker_id is not null) w
+-- Cancels jobs by id, and the children of runs that follow their parent, as far down as they go: see
+-- holdfast.cancel_tree, which locks live_jobs rows in id order.  A job without a row in the answer has ended or never was.
+with target as materialized (
+    select * from holdfast.cancel_tree($1::bigint[], coalesce($3::text, 'cancelled by ' || $2::text))
 ), audited as (
     insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
     select holdfast.now(), $2::text, 'job.cancel', 'job ' || t.job_id, $3::text, jsonb_build_object(
@@ -62,9 +14,7 @@ with recursive tree as (
                                     'cancel_requested', t.worker_id is not null or t.begun))
     from target t order by t.job_id
 )
-select t.job_id, t.worker_id is null and not t.begun
-from target t, (select count(*) from told) n, (select count(*) from woken) w
-order by t.job_id;
+select t.job_id, t.worker_id is null and not t.begun from target t order by t.job_id;
 
 -- name: discard_jobs
 -- Ends jobs by id as failed that nobody holds.
@@ -95,8 +45,8 @@ select t.job_id from target t order by t.job_id;
 -- How a job had ended becomes a row of its attempts.  Answers each job, with its unique key and the live job that holds
 -- that key where it stays as it is for that (0: it has just ended), else with nulls.  Locks finished_jobs, then live_jobs rows, in id order.
 -- A run goes on from its failed step: the failure of a step or a child that nothing followed, in its branch or in those
--- above it, is forgotten; of many children, those are taken up that did not end well, as far down as they go, and
--- it looks again how all of them end.  One that has made up for its steps stays as it is; a child of that sort begins
+-- above it, is forgotten; of many children, and of those that it still waited for, those are taken up that did not end
+-- well, as far down as they go, and it looks again how all of them end.  One that has made up for its steps stays as it is; a child of that sort begins
 -- anew with nothing remembered, and other random values.  A job without a row in the answer is in another state or never was.
 with recursive again as (
     select f.job_id from holdfast.finished_jobs f
@@ -107,7 +57,8 @@ with recursive again as (
     cross join lateral (
         select f.job_id
         from holdfast.steps s join holdfast.finished_jobs f on f.family_id = s.child_id
-        where s.run_id = a.job_id and s.kind = 'children' and s.state = 'completed'
+        where s.run_id = a.job_id
+          and ((s.kind = 'children' and s.state = 'completed') or (s.kind in ('child', 'children') and s.state = 'running'))
           and f.outcome in ('failed', 'cancelled')
           and not exists (select from holdfast.steps m where m.run_id = a.job_id and m.branch = 'compensation')
           and holdfast.is_last(s)

@@ -1,0 +1,114 @@
+-- What the end of a job means to its family: a run's children are cancelled with it, and the last of them to end wakes it.
+
+-- Cancels jobs by id, and the children of runs that follow their parent, as far down as they go.  A job that nobody
+-- holds ends at once; one that is held is asked to stop and its worker told; a run that has begun becomes available,
+-- so that it makes up for what it did.  A pause is forgotten.  Locks live_jobs rows in id order, and answers them as
+-- they stood before.
+create function holdfast.cancel_tree(job_ids bigint[], why text) returns table (
+    job_id bigint, state text, attempt integer, failures integer, worker_id bigint, begun boolean
+)
+language plpgsql
+as $$
+#variable_conflict use_column
+begin
+    return query with recursive tree as (
+        select l.job_id from holdfast.live_jobs l where l.job_id = any (job_ids)
+        union
+        select c.job_id from tree t
+        cross join lateral (
+            select l.job_id from holdfast.live_jobs l
+            where l.parent_id = t.job_id and 'cancel' = (
+                select s.detail ->> 'policy' from holdfast.steps s
+                where s.run_id = t.job_id and s.child_id = l.family_id limit 1
+            )
+            offset 0
+        ) c
+    ), target as materialized (
+        select l.*, l.worker_id is null and exists (
+                   select from holdfast.steps s where s.run_id = any (array[l.job_id])
+               ) as begun
+        from holdfast.live_jobs l where l.job_id = any (array(select t.job_id from tree t)) order by l.job_id for update
+    ), gone as (
+        delete from holdfast.live_jobs l using target t
+        where l.job_id = any (array[t.job_id]) and t.worker_id is null and not t.begun
+    ), ended as (
+        insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at, parent_id,
+                                            family_id)
+        select t.job_id, t.queue, t.kind, 'cancelled', why, t.attempt, t.failures,
+               holdfast.now(), t.parent_id, t.family_id
+        from target t where t.worker_id is null and not t.begun order by t.parent_id
+    ), awake as (
+        delete from holdfast.suspensions s using target t where s.run_id = t.job_id
+    ), roused as (
+        update holdfast.live_jobs l
+        set state = 'available', run_at = holdfast.now(),
+            cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
+        from target t where l.job_id = any (array[t.job_id]) and t.begun
+    ), woken as (
+        select holdfast.wake(array_agg(distinct t.queue)) from target t where t.begun having count(*) > 0
+    ), asked as (
+        update holdfast.live_jobs l set cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
+        from target t where l.job_id = any (array[t.job_id]) and t.worker_id is not null
+    ), explained as (
+        update holdfast.assignments a
+        set rungs = a.rungs || jsonb_build_object('requested', holdfast.now()),
+            cancel_reason = why
+        from target t
+        where a.job_id = any (array[t.job_id]) and a.attempt = any (array[t.attempt]) and t.worker_id is not null
+          and not a.rungs ? 'requested'
+    ), told as (
+        select pg_notify('holdfast', 'cancel:' || w.worker_id)
+        from (select distinct t.worker_id from target t where t.worker_id is not null) w
+    )
+    select t.job_id, t.state, t.attempt, t.failures, t.worker_id, t.begun
+    from target t, (select count(*) from told) n, (select count(*) from woken) w
+    order by t.job_id;
+end
+$$;
+
+-- Cancels the children that follow runs which have ended without a result: nobody waits for them any more.
+create function holdfast.cancel_followers(run_ids bigint[]) returns void language plpgsql as $$
+declare
+    followers bigint[] := array(
+        select l.job_id from holdfast.live_jobs l
+        where l.parent_id = any (run_ids) and 'cancel' = (
+            select s.detail ->> 'policy' from holdfast.steps s
+            where s.run_id = l.parent_id and s.child_id = l.family_id limit 1
+        )
+    );
+begin
+    if followers <> '{}' then
+        perform holdfast.cancel_tree(followers, 'cancelled with its parent');
+    end if;
+end
+$$;
+
+-- The last child of a family to end wakes its parent.  Children that end at once queue at their parent's row, so
+-- that one of them sees all the others gone.  Asked once for each statement: for each row, it would walk over the
+-- children that the same statement has ended, again and again.  A run that has no result takes along what follows it.
+create function holdfast.children_ended() returns trigger language plpgsql as $$
+declare
+    parents bigint[];
+    unhappy bigint[];
+begin
+    select array_agg(distinct e.parent_id) filter (where e.family_id is not null),
+           array_agg(e.job_id) filter (where e.outcome <> 'completed')
+    into parents, unhappy from ended e;
+    if parents is not null then
+        perform from holdfast.live_jobs l where l.job_id = any (parents) order by l.job_id for update;
+        perform holdfast.revive_runs(array_agg(distinct e.parent_id))
+        from (select distinct f.parent_id, f.family_id from ended f where f.family_id is not null) e
+        where (select l.job_id from holdfast.live_jobs l where l.family_id = e.family_id
+               order by l.family_id desc, l.job_id desc limit 1) is null
+        having count(*) > 0;
+    end if;
+    if unhappy is not null then
+        perform holdfast.cancel_followers(unhappy);
+    end if;
+    return null;
+end
+$$;
+
+create trigger children_ended after insert on holdfast.finished_jobs
+referencing new table as ended
+for each statement execute function holdfast.children_ended();
