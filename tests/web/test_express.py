@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from gzip import compress
 from typing import Any
 
 import httpx
@@ -55,6 +56,36 @@ async def test_the_lane_answers_as_the_framework_does(name: str, runner: httpx.A
     usual = await runner.post(path, content=body, headers={"Content-Type": JSON})
     unusual = await runner.post(path, content=body, headers={"Content-Type": UNUSUAL})
     assert shown(usual) == shown(unusual)
+
+
+PIECES: dict[str, tuple[str, dict[str, str], bytes]] = {
+    "a piece": ("stdout", {"Holdfast-Offset": "0"}, b"hello\n"),
+    "a gap": ("stdout", {"Holdfast-Offset": "0", "Holdfast-Gap": "7"}, b""),
+    "a packed piece": ("stderr", {"Holdfast-Offset": "0", "Content-Encoding": "gzip"}, compress(b"hello\n")),
+    "a wrong offset": ("stdout", {"Holdfast-Offset": "5"}, b"hello\n"),
+    "no offset": ("stdout", {}, b"hello\n"),
+    "an offset that is no number": ("stdout", {"Holdfast-Offset": "-1"}, b"hello\n"),
+    "an unknown coding": ("stdout", {"Holdfast-Offset": "0", "Content-Encoding": "br"}, b"hello\n"),
+    "an unknown stream": ("stdin", {"Holdfast-Offset": "0"}, b"hello\n"),
+    "a stream with a long name": ("s" * 21, {"Holdfast-Offset": "0"}, b"hello\n"),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+async def test_logs_are_answered_as_the_framework_does(
+    name: str, service: Service, client: holdfast.Client, runner: httpx.AsyncClient
+) -> None:
+    """Of two like assignments one logs on the lane, and one with a query, on the general way."""
+    stream, headers, body = PIECES[name]
+    answers = []
+    for query in ("", "?way=general"):
+        _, place = await offered(client, runner)
+        await runner.post(f"{place}/start", json={})
+        answer = await runner.patch(f"{place}/logs/{stream}{query}", content=body, headers=headers)
+        told = {key: value for key, value in answer.headers.items() if key.startswith("holdfast-")}
+        answers.append((answer.status_code, told, answer.json() if answer.is_error else answer.content))
+    assert answers[0] == answers[1]
+    assert not service.probe.seen("request.failed")
 
 
 async def test_the_lane_has_the_same_gate(service: Service) -> None:
@@ -118,4 +149,4 @@ async def test_a_fault_is_answered_and_told(
 async def test_what_runners_ask_all_day_is_on_the_lane(service: Service) -> None:
     """The lane is there for speed: a route that leaves it is slower by half, and says so here."""
     on_lane = {stop.template.rpartition("/")[2] for stop in service.server.express.stops}
-    assert on_lane == {"sync", "claim", "accept", "start", "progress", "finish"}
+    assert on_lane == {"sync", "claim", "accept", "start", "progress", "finish", "{stream}"}

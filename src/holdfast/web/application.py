@@ -74,7 +74,7 @@ def application(backing: Backing, gate: Gate) -> Litestar:
         request_max_body_size=backing.config.body_limit,
         openapi_config=_schema(),
         logging_config=None,
-        state=State({"events": backing.events, "desk": backing.desk}),
+        state=State({"events": backing.events, "desk": backing.desk, "logs": backing.logs}),
     )
     _check_rights(made)
     return made

@@ -8,49 +8,25 @@ an address, a header or a length goes the general way, and is answered or refuse
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from litestar import Litestar
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import KwargDefinition
+from litestar import Litestar, Response
 from litestar.routes import HTTPRoute
 from litestar.types import HTTPScope, Receive, Send
-from litestar.typing import FieldDefinition
 
 from holdfast.errors import HoldfastError
 from holdfast.model.problem import MEDIA_TYPE, Problem
-from holdfast.model.token import Right
 from holdfast.runtime.events import Events
 from holdfast.web.gate import Gate
 from holdfast.web.problems import fault_problem, problem_of
 from holdfast.web.requests import decoded
+from holdfast.web.stops import Stop, stops
 
-# A number in an address: no sign, no zero before it, and never too long to be read.
-_NUMBER = r"([1-9][0-9]{0,18})"
-_LONGEST_LENGTH = 10
 _JSON = b"application/json"
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """A route that the lane serves: its *address* as a pattern, and how it is answered.
-
-    *numbers* are the names of what stands in the address, with the largest of each.
-    """
-
-    handler: HTTPRouteHandler
-    method: str
-    template: str
-    address: re.Pattern[str]
-    numbers: Mapping[str, int]
-    takes: Any
-    right: Right
-    status: int
 
 
 @dataclass(slots=True)
@@ -74,9 +50,8 @@ class Express:
 
     def __init__(self, made: Litestar, gate: Gate, events: Events, body_limit: int) -> None:
         self._made, self._gate, self._events, self._body_limit = made, gate, events, body_limit
-        self.stops = [stop for route in made.routes if isinstance(route, HTTPRoute) for stop in _stops(route)]
-        self._fixed = {(stop.method, stop.template): stop for stop in self.stops if not stop.numbers}
-        self._varying = [stop for stop in self.stops if stop.numbers]
+        routes = [route for route in made.routes if isinstance(route, HTTPRoute)]
+        self.stops = [stop for route in routes for stop in stops(route)]
 
     # The framework and the server have types of their own for the same three things.
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -86,37 +61,19 @@ class Express:
         else:
             await self._made(scope, receive, send)
 
-    def _found(self, scope: HTTPScope) -> tuple[Stop, dict[str, int]] | None:
-        """Return the stop of a request and the numbers in its address; None: it goes the general way."""
-        method, path = scope["method"], scope["path"]
-        if not scope["query_string"] and self._is_plain(scope):
-            if (stop := self._fixed.get((method, path))) is not None:
-                return stop, {}
-            for stop in self._varying:
-                if stop.method == method and (met := stop.address.fullmatch(path)) is not None:
-                    numbers = dict(zip(stop.numbers, map(int, met.groups()), strict=True))
-                    is_fit = all(number <= stop.numbers[name] for name, number in numbers.items())
-                    return (stop, numbers) if is_fit else None
+    def _found(self, scope: HTTPScope) -> tuple[Stop, dict[str, Any]] | None:
+        """Return the stop of a request and what it tells there; None: it goes the general way."""
+        for stop in self.stops:
+            if (facts := stop.facts(scope, self._body_limit)) is not None:
+                return stop, facts
         return None
 
-    def _is_plain(self, scope: HTTPScope) -> bool:
-        """Tell whether a request brings JSON of a length that is told, and allowed."""
-        length, is_json = b"", False
-        for name, value in scope["headers"]:
-            if name == b"content-length":
-                length = value
-            elif name == b"content-type":
-                is_json = value == _JSON
-            elif name == b"content-encoding":
-                return False
-        return is_json and length.isdigit() and 0 < int(length[:_LONGEST_LENGTH]) <= self._body_limit
-
     async def _serve(
-        self, stop: Stop, numbers: Mapping[str, int], scope: HTTPScope, receive: Receive, send: Send
+        self, stop: Stop, facts: Mapping[str, Any], scope: HTTPScope, receive: Receive, send: Send
     ) -> None:
         began, answer = time.perf_counter(), _Answer(500, b"")
         try:
-            answer = await self._answer(stop, numbers, scope, receive)
+            answer = await self._answer(stop, facts, scope, receive)
             await answer.give(send)
         finally:
             seconds = time.perf_counter() - began
@@ -129,45 +86,24 @@ class Express:
             )
 
     async def _answer(
-        self, stop: Stop, numbers: Mapping[str, int], scope: HTTPScope, receive: Receive
+        self, stop: Stop, facts: Mapping[str, Any], scope: HTTPScope, receive: Receive
     ) -> _Answer:
         scope["litestar_app"] = self._made
         try:
             await self._gate.admit(scope, stop.right)
-            data = decoded(await _body(receive), stop.takes)
-            said = await stop.handler.fn(data=data, scope=scope, **numbers)
-            return _Answer(stop.status, msgspec.json.encode(said))
+            body = await _body(receive)
+            brought = {"body": body} if stop.takes is None else {"data": decoded(body, stop.takes)}
+            return _told(stop, await stop.handler.fn(**brought, **facts, scope=scope))
         except HoldfastError as error:
             return _problem(*problem_of(error, self._events, scope["path"]))
         except Exception as error:
             return _problem(fault_problem(error, self._events, scope["path"]), {})
 
 
-def _stops(route: HTTPRoute) -> Iterator[Stop]:
-    for handler in route.route_handlers:
-        if not handler.opt.get("express"):
-            continue
-        given = handler.parsed_fn_signature.parameters
-        yield Stop(
-            handler=handler,
-            method=next(iter(handler.http_methods)),
-            template=route.path_format,
-            address=re.compile(_pattern(route)),
-            numbers={name: _largest(given[name]) for name in route.path_parameters},
-            takes=given["data"].annotation,
-            right=handler.opt["right"],
-            status=handler.status_code,
-        )
-
-
-def _pattern(route: HTTPRoute) -> str:
-    parts = (re.escape(part) if isinstance(part, str) else _NUMBER for part in route.path_components)
-    return "/" + "/".join(parts)
-
-
-def _largest(given: FieldDefinition) -> int:
-    known = given.kwarg_definition
-    return int(known.le) if isinstance(known, KwargDefinition) and known.le is not None else 0
+def _told(stop: Stop, said: Any) -> _Answer:
+    if isinstance(said, Response):
+        return _Answer(stop.status, msgspec.json.encode(said.content), headers=said.headers)
+    return _Answer(stop.status, msgspec.json.encode(said))
 
 
 def _problem(problem: Problem, headers: Mapping[str, str]) -> _Answer:
