@@ -165,8 +165,8 @@ class Run:
     ) -> Any:
         """Enqueue a job as a child of the run and return its result; raises `ChildFailed`.
 
-        By *policy* it is cancelled with its parent, also where that fails or is discarded (``cancel``), or goes
-        on (``abandon``).
+        By *policy* it is cancelled where its parent is cancelled, discarded or fails (``cancel``), or goes on
+        (``abandon``).
         """
         waits.checked_requests([request])
         jobs = [resolved(request, Options(**options))]
