@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -50,6 +50,16 @@ class Options:
     pin_for: timedelta | float | None = None
     on_loss: str | None = None
     stall_limit: timedelta | float | None = None
+
+
+class RunnerWishes(TypedDict, total=False):
+    """The options with any of which only runners may take a job; see `holdfast.model.placement.Placement`."""
+
+    labels: Sequence[str]
+    runner: str
+    pin_for: timedelta | float
+    on_loss: str
+    stall_limit: timedelta | float
 
 
 NOTHING = Options()

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 
 from holdfast.app.handler import Executor, Handler, JobRequest, Policy
 from holdfast.app.job import Job
-from holdfast.app.options import seconds_from
+from holdfast.app.options import Options, RunnerWishes, resolved, seconds_from
 from holdfast.app.workflow import Workflow, versioned
 from holdfast.errors import InputInvalid, OptionInvalid, UnknownKind
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT
@@ -215,12 +215,14 @@ class App:
         missed: str = MissedTicks.ONCE,
         max_missed: int = DEFAULT_MAX_MISSED,
         overlap: str = Overlap.ALLOW,
+        **wishes: Unpack[RunnerWishes],
     ) -> Schedule:
         """Register a schedule that enqueues *request* at every tick, by its kind's policy.
 
         Give *cron* (five fields, read in *timezone*) or *every*.  *missed* (skip, once, all) says what
         becomes of ticks that nobody fired in time, of which *all* makes up for at most *max_missed*;
         *overlap* (allow, skip) what becomes of a tick while the former one's job still lives.
+        With *labels*, *runner*, *pin_for*, *on_loss* or *stall_limit* its jobs are for runners.
         Raises `ScheduleInvalid`.
         """
         if not isinstance(request, JobRequest):
@@ -240,7 +242,7 @@ class App:
             missed=_choice(MissedTicks, "missed", missed),
             max_missed=max_missed,
             overlap=_choice(Overlap, "overlap", overlap),
-            options=_stored_policy(request.policy),
+            options=_stored_options(request, Options(**wishes)),
         )
         check_schedule(made)
         self.schedules[name] = made
@@ -255,9 +257,12 @@ class App:
         return tuple(sorted(kind for kind, one in self.handlers.items() if isinstance(one, Workflow)))
 
 
-def _stored_policy(policy: Policy) -> str:
+def _stored_options(request: JobRequest, options: Options) -> str:
     """Return what a schedule keeps of the policy, as JSON: its leader may run another application."""
-    kept = {"max_attempts": policy.max_attempts, "timeout": policy.timeout.total_seconds()}
+    job = resolved(request, options)
+    kept: dict[str, Any] = {"max_attempts": job.max_attempts, "timeout": job.timeout}
+    if job.placement is not None:
+        kept["placement"] = msgspec.Raw(job.placement.encode())
     return msgspec.json.encode(kept).decode()
 
 

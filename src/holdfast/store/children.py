@@ -53,6 +53,7 @@ def start_children(fence: Fence, place: Place, jobs: Sequence[NewJob]) -> Statem
         [array_literal(job.tags) for job in jobs],
         [job.meta for job in jobs],
         [job.trace for job in jobs],
+        [job.placement for job in jobs],
     )
     return Statement("start_children", _SQL["start_children"], parameters, first_value)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
+from holdfast.app.options import RunnerWishes
 from holdfast.rules.backoff import Backoff
 
 
@@ -21,7 +22,7 @@ class StepKeywords(TypedDict, total=False):
     transaction: bool
 
 
-class ChildOptions(TypedDict, total=False):
+class ChildOptions(RunnerWishes, total=False):
     """What `Run.child` and `Run.enqueue` take beside the request."""
 
     queue: str

@@ -200,6 +200,28 @@ begin
 end
 $$;
 
+-- Sends children to runners, with a placement for each in order (null: for any worker); answers their family.
+create function holdfast.place_children(family bigint, placements jsonb[]) returns bigint
+language plpgsql
+as $$
+begin
+    if array_remove(placements, null) <> '{}' then
+        perform holdfast.place_job(c.job_id, placements[c.nth])
+        from (
+            select a.job_id, row_number() over (order by a.job_id) as nth from (
+                select l.job_id from holdfast.live_jobs l where l.family_id = family
+                union all
+                select f.job_id from holdfast.finished_jobs f where f.family_id = family
+            ) a
+        ) c
+        where placements[c.nth] is not null
+          -- Those that were started before have theirs.
+          and not exists (select from holdfast.placements p where p.job_id = c.job_id);
+    end if;
+    return family;
+end
+$$;
+
 -- Whoever enqueues a command, by whatever way, means a runner.  A replaced job asks anew, so its old route goes.
 create function holdfast.place_command() returns trigger
 language plpgsql

@@ -9,10 +9,11 @@ with held as materialized (
     where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
     for share
 )
-select case when h.cancel_requested_at is null then holdfast.start_children(
+select case when h.cancel_requested_at is null then holdfast.place_children(holdfast.start_children(
     h.job_id, h.attempt, $3::text, $4::integer, $5::text, $6::text, $7::text::jsonb, $8::text[], $9::text[],
     $10::text[]::jsonb[], $11::smallint[], $12::integer[], $13::double precision[], $14::text[]::timestamptz[],
-    $15::double precision[], $16::text[]::jsonb[], $17::text[], $18::text[], $19::text[]::jsonb[], $20::text[]) else 0 end
+    $15::double precision[], $16::text[]::jsonb[], $17::text[], $18::text[], $19::text[]::jsonb[], $20::text[]),
+    $21::text[]::jsonb[]) else 0 end
 from held h;
 
 -- name: take_children

@@ -42,15 +42,21 @@ returning exists (select from holdfast.live_jobs l where l.job_id = s.last_job_i
 -- name: enqueue_ticks
 -- Enqueues one job for each tick of $2, in order, after move_schedule in the same transaction.  A tick whose job still
 -- lives is not fired again, even if somebody turns the schedule back by hand.
-select holdfast.enqueue(
-    s.kind, s.args, s.queue, s.priority, max_attempts => coalesce((s.options ->> 'max_attempts')::integer, 5),
-    timeout => make_interval(secs => coalesce((s.options ->> 'timeout')::double precision, 300)),
-    unique_key => 'schedule:' || s.name || ':' || to_char(t.tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
-    meta => jsonb_build_object(
-        'schedule', s.name, 'tick', to_char(t.tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))
-from unnest($2::timestamptz[]) with ordinality as t (tick, nth)
-join holdfast.schedules s on s.name = $1::text
-order by t.nth;
+with made as (
+    select t.nth, s.options -> 'placement' as placement, holdfast.enqueue(
+        s.kind, s.args, s.queue, s.priority, max_attempts => coalesce((s.options ->> 'max_attempts')::integer, 5),
+        timeout => make_interval(secs => coalesce((s.options ->> 'timeout')::double precision, 300)),
+        unique_key => 'schedule:' || s.name || ':' || to_char(t.tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+        meta => jsonb_build_object(
+            'schedule', s.name, 'tick', to_char(t.tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))) as id
+    from unnest($2::timestamptz[]) with ordinality as t (tick, nth)
+    join holdfast.schedules s on s.name = $1::text
+    order by t.nth
+), placed as (
+    select holdfast.place_job(m.id, m.placement) from made m
+    where m.placement is not null and not exists (select from holdfast.placements p where p.job_id = m.id)
+)
+select m.id from made m, (select count(*) from placed) n order by m.nth;
 
 -- name: note_fired
 -- Remembers the last tick that was fired, and its job; after enqueue_ticks in the same transaction.
@@ -80,8 +86,13 @@ select g.former::text, pg_notify('holdfast', 'schedules') from gone g;
 
 -- name: run_schedule
 -- Enqueues a job of a schedule now, beside its ticks, paused or not.  Zero rows: there is no such schedule.
-select holdfast.enqueue(
-    s.kind, s.args, s.queue, s.priority, max_attempts => coalesce((s.options ->> 'max_attempts')::integer, 5),
-    timeout => make_interval(secs => coalesce((s.options ->> 'timeout')::double precision, 300)),
-    meta => jsonb_build_object('schedule', s.name))
-from holdfast.schedules s where s.name = $1::text;
+with made as (
+    select s.options -> 'placement' as placement, holdfast.enqueue(
+        s.kind, s.args, s.queue, s.priority, max_attempts => coalesce((s.options ->> 'max_attempts')::integer, 5),
+        timeout => make_interval(secs => coalesce((s.options ->> 'timeout')::double precision, 300)),
+        meta => jsonb_build_object('schedule', s.name)) as id
+    from holdfast.schedules s where s.name = $1::text
+), placed as (
+    select holdfast.place_job(m.id, m.placement) from made m where m.placement is not null
+)
+select m.id from made m, (select count(*) from placed) n;
