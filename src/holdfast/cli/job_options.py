@@ -10,6 +10,13 @@ from holdfast.cli.moments import exact, seconds
 from holdfast.cli.sharing import taking
 from holdfast.client.intake import json_object
 
+Labels = Annotated[
+    list[str] | None, typer.Option(metavar="LABEL", help="A runner needs it; may be repeated.")
+]
+StallLimit = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Take it from a runner after 30m without a sign of life.")
+]
+
 
 def job_options(
     *,
@@ -31,18 +38,13 @@ def job_options(
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="A tag; may be repeated.")] = None,
     meta: Annotated[str | None, typer.Option(metavar="JSON", help="Meta data as an object.")] = None,
-    label: Annotated[
-        list[str] | None, typer.Option(metavar="LABEL", help="A runner needs it; may be repeated.")
-    ] = None,
+    label: Labels = None,
     runner: Annotated[str | None, typer.Option(metavar="NAME", help="Only this runner may take it,")] = None,
     pin_for: Annotated[str | None, typer.Option(metavar="TIME", help="... for 10m; then others may.")] = None,
     on_loss: Annotated[
         str | None, typer.Option(metavar="POLICY", help="If its runner is lost: retry, fail or hold.")
     ] = None,
-    stall_limit: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Take it from a runner after 30m without a sign of life."),
-    ] = None,
+    stall_limit: StallLimit = None,
 ) -> dict[str, Any]:
     """Return the options that were given, by name; raises `InputInvalid`."""
     options = {
