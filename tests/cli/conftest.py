@@ -35,6 +35,11 @@ async def greet(name: str) -> str:
     return f"hello {name}"
 
 
+@app.workflow(queue="orders")
+async def order(run: holdfast.Run, what: str) -> str:
+    return what
+
+
 @app.job
 async def nap(seconds: float) -> None:
     await asyncio.sleep(seconds)

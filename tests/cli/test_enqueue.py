@@ -94,6 +94,17 @@ async def test_a_wrong_job_is_refused_and_nothing_is_enqueued(
     assert await db.value("select count(*) from holdfast.jobs") == 0
 
 
+async def test_the_application_says_in_which_queue_a_run_belongs(
+    holdfast_command: Any, db: ThrowawayDatabase
+) -> None:
+    """Without it nobody knows, and the job goes to the default queue; an option overrules both."""
+    asked = ("enqueue", "order", '{"what": "tea"}')
+    for rest in ([], ["--app", "shop:app"], ["--app", "shop:app", "--queue", "mail"]):
+        assert (await holdfast_command(*asked, *rest)).code == 0
+    queues = await db.fetch("select queue from holdfast.jobs order by id")
+    assert queues == [("default",), ("orders",), ("mail",)]
+
+
 async def test_a_kind_that_the_application_does_not_know_is_refused(holdfast_command: Any) -> None:
     """With --app a misspelt kind is found before the database is."""
     done = await holdfast_command("enqueue", "great", "{}", "--app", "shop:app")

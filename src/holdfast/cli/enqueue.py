@@ -54,8 +54,9 @@ def enqueue(
 
     A line is a JSON object: {"kind": "greet", "args": {"name": "Ada"}, "priority": 1}. It may have any of the
     options below, with _ for - in their names, tags as a list and durations in seconds; options given here
-    hold for lines that say nothing else. Lines go in by thousands. A bad line is named by its number; what
-    stands before it is enqueued, and nothing after it.
+    hold for lines that say nothing else. What nobody says comes from the kind where --app knows it, such as
+    the queue of a workflow, and is else as for any job: queue default. Lines go in by thousands. A bad line
+    is named by its number; what stands before it is enqueued, and nothing after it.
     """
     call = invocation(context)
     intake = _intake(call, app, given)
