@@ -169,6 +169,19 @@ async def test_a_fault_of_the_application_keeps_its_traceback(
     assert "ModuleNotFoundError" in done.err
 
 
+async def test_an_application_that_is_no_python_is_told_of_by_file_and_line(
+    holdfast_command: Any, here: dict[str, str], folder: Path
+) -> None:
+    """One sentence, without the way in which modules are imported."""
+    (folder / "broken.py").write_text("import holdfast\napp = holdfast.App(\n")
+    done = await holdfast_command("worker", "--app", "broken:app", **here)
+    assert done.code == 2
+    assert done.err == (
+        f"holdfast: no application at 'broken:app': {folder / 'broken.py'}, line 2: '(' was never closed: "
+        "app = holdfast.App(\n"
+    )
+
+
 @pytest.mark.parametrize("processes", ["1", "2"])
 async def test_a_worker_needs_a_migrated_schema(
     holdfast_command: Any, here: dict[str, str], processes: str

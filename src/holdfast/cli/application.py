@@ -14,8 +14,8 @@ from holdfast.errors import AppNotFound, SettingInvalid
 def application(address: str | None) -> App:
     """Import the `App` at ``module:name``, looking in the working folder too.
 
-    Raises `AppNotFound`.  What the module itself raises while it is imported passes through: its
-    traceback says more than we could.
+    Raises `AppNotFound`, also for what is no Python.  What the module itself raises while it is imported
+    passes through: its traceback says more than we could.
     """
     if address is None:
         msg = "app is not set: give --app module:name, or set HOLDFAST_APP"
@@ -31,6 +31,10 @@ def application(address: str | None) -> App:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise AppNotFound(address, f"there is no module {error.name!r} here or installed") from error
+    except SyntaxError as error:
+        # The traceback of this one shows only how modules are imported.
+        line = f": {error.text.strip()}" if error.text else ""
+        raise AppNotFound(address, f"{error.filename}, line {error.lineno}: {error.msg}{line}") from error
     try:
         found = reduce(getattr, path.split("."), module)
     except AttributeError as error:
