@@ -106,7 +106,9 @@ def test_commands_and_their_options_exist(page: Path) -> None:
             command = command.commands[words.pop(0)]
             known |= options(command)
         assert not hasattr(command, "commands") or command is not root or words[0].startswith("-"), line
-        flags = {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"}
+        # What follows a bare -- belongs to a program that is run.
+        own = words[: words.index("--")] if "--" in words else words
+        flags = {word.partition("=")[0] for word in own if word.startswith("-") and word != "-"}
         assert flags <= known, f"{line}: {flags - known}"
 
 
