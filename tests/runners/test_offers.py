@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from hashlib import sha256
 
 import msgspec
 
+from holdfast.store import offers
 from tests.runners.conftest import Yard, fence, listed
 
 
@@ -68,3 +70,30 @@ async def test_a_sync_lists_what_the_runner_should_hold(yard: Yard) -> None:
     answer = await machine.sync(listed(mine), listed(done), free=1)
     assert [(one.job, one.state) for one in answer.hold] == [(mine.job, "running"), (new, "offered")]
     assert [(one.job, one.truth and one.truth.state) for one in answer.refused] == [(done.job, "completed")]
+
+
+async def test_an_offer_that_is_accepted_while_it_expires_stays(yard: Yard) -> None:
+    """The leader has read it as silent, the runner accepts it, and only then the leader would take it."""
+    machine = await yard.machine()
+    await yard.enqueue()
+    offer = await machine.one()
+    await yard.db.fetch("update holdfast.assignments set offered_at = '-infinity'")
+    term = await yard.lead()
+    expire = offers.expire_offers(term, 10.0, 10)
+    late = "l.state = 'claimed' and holdfast.late()"
+    slow = replace(expire, text=expire.text.replace("l.state = 'claimed'", late))
+    await yard.db.fetch(
+        "create function holdfast.late() returns boolean language plpgsql volatile as "
+        "$$ begin perform pg_advisory_xact_lock(4711); return true; end $$"
+    )
+    async with yard.db.database.transaction() as holder:
+        await holder.execute("select pg_advisory_xact_lock(4711)")
+        expiring = asyncio.create_task(yard.db.database.run(slow))
+        waits = "select count(*) from pg_locks where locktype = 'advisory' and objid = 4711 and not granted"
+        async with asyncio.timeout(10):
+            while not await holder.fetchval(waits):
+                pass
+        await machine.accept(offer)
+    assert await expiring == []
+    assert await yard.live(offer.job) == ("claimed", 1, 0)
+    assert (await machine.start(offer)).state == "running"

@@ -136,7 +136,8 @@ join holdfast.placements p on p.job_id = any (array[s.job_id]);
 
 -- name: expire_offers
 -- Releases up to $3 offers that nobody has accepted for $2 seconds, unspent, and answers them.
--- Only for the leader of term $1.  Locks live_jobs rows, skipping those that others hold.
+-- Only for the leader of term $1.  Locks live_jobs rows and their assignments, skipping those that others hold: an
+-- acceptance writes the assignment alone, and one that lands meanwhile must be seen.
 with silent as materialized (
     select l.job_id, a.attempt from holdfast.assignments a
     join holdfast.live_jobs l on l.job_id = any (array[a.job_id]) and a.attempt = l.attempt
@@ -145,7 +146,7 @@ with silent as materialized (
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by l.job_id
     limit $3::integer
-    for update of l skip locked
+    for update of l, a skip locked
 )
 select t.job_id, t.kind, t.fate
 from (select array_agg(s.job_id) as job_ids,
