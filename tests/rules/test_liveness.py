@@ -2,8 +2,7 @@
 
 import pytest
 
-from holdfast.model.worker import RunnerGrade
-from holdfast.model.worker import WorkerState
+from holdfast.model.worker import RunnerGrade, WorkerState
 from holdfast.rules.liveness import Intervals, grade
 
 ONLINE, DRAINING = WorkerState.ONLINE, WorkerState.DRAINING
