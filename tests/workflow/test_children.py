@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.model.audit import Mandate
-from holdfast.store import interventions
+from holdfast.store import children, interventions
 from holdfast.testing import ThrowawayDatabase
 from tests.store.scene import Scene
 
@@ -268,8 +268,8 @@ async def test_a_cancel_reaches_children_that_were_started_before_their_run_bega
         await eventually(lambda round=round: db.value(WAITS, handle.id, f"round {round}"))
         await client.signal(handle.id, f"round {round}")
     await eventually(lambda: db.value(WAITS, handle.id, "never"))
-    children = "select job_id from holdfast.live_jobs where parent_id = $1 order by job_id"
-    (followed,), (abandoned,) = await db.fetch(children, handle.id)
+    living = "select job_id from holdfast.live_jobs where parent_id = $1 order by job_id"
+    (followed,), (abandoned,) = await db.fetch(living, handle.id)
     await rests(followed)
     await client.cancel(handle.id)
     with pytest.raises(holdfast.JobCancelled):
@@ -411,14 +411,54 @@ async def test_a_retried_run_takes_up_the_children_that_were_cancelled_with_it(
     await work(app)
     handle = await client.enqueue(order.job())
     await eventually(lambda: scene.db.value("select count(*) = 4 from holdfast.suspensions"))
-    children = [
+    members = [
         row[0] for row in await scene.db.fetch("select id from holdfast.jobs where parent_id is not null")
     ]
     await scene.run(act([handle.id], Mandate("ada", None)))
-    for ended in (handle.id, *children):
+    for ended in (handle.id, *members):
         with pytest.raises((holdfast.JobCancelled, holdfast.JobFailed)):
             await client.wait(ended, timeout=20)
     await client.retry(handle.id)
-    for child in children:
+    for child in members:
         await client.signal(child, "go", "went")
     assert await client.wait(handle.id, timeout=20) == ["one went", "a went", "b went"]
+
+
+async def test_a_run_that_wakes_for_one_of_many_children_asks_for_that_one(
+    client: holdfast.Client,
+    work: Any,
+    app: holdfast.App,
+    db: ThrowawayDatabase,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others were seen alive when its memory was loaded: an end costs one question, not thirty."""
+    asked: list[int] = []
+    take = children.take_children
+
+    def counted(*args: Any, family: int, **options: Any) -> Any:
+        asked.append(family)
+        return take(*args, family=family, **options)
+
+    monkeypatch.setattr(children, "take_children", counted)
+
+    @app.workflow
+    async def ship(run: holdfast.Run) -> Any:
+        return await run.wait_signal("go")
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> None:
+        async with run.branches() as branches:
+            for n in range(30):
+                branches.start(f"{n}", run.child(ship.job()))
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    await eventually(lambda: db.value("select count(*) = 31 from holdfast.suspensions"))
+    asked.clear()
+    child = await db.value("select max(job_id) from holdfast.live_jobs where parent_id = $1", handle.id)
+    await client.signal(child, "go")
+    await client.wait(child, timeout=20)
+    left = "select cardinality(families) = 29 from holdfast.suspensions where run_id = $1"
+    await eventually(lambda: db.value(left, handle.id))
+    assert set(asked) == {child}

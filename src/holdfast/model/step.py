@@ -71,7 +71,10 @@ class StepNote:
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """One place as a run remembers it; *result*, *error* and *detail* are JSON text."""
+    """One place as a run remembers it; *result*, *error* and *detail* are JSON text.
+
+    *waits* says that children live that it waits for.
+    """
 
     branch: str
     place: int
@@ -84,6 +87,7 @@ class RecordedStep:
     result: str | None
     error: str | None
     detail: str | None
+    waits: bool
 
 
 @dataclass(frozen=True, slots=True)

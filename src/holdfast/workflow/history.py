@@ -13,7 +13,10 @@ from holdfast.store.steps import Memory
 
 @dataclass(slots=True)
 class Entry:
-    """One recorded place; *due* is when it goes on, by the monotonic clock."""
+    """One recorded place; *due* is when it goes on, by the monotonic clock.
+
+    *waits* says that children lived, when it was loaded, that it waits for.
+    """
 
     name: str
     kind: StepKind
@@ -24,6 +27,7 @@ class Entry:
     result: str | None = None
     error: str | None = None
     visited: bool = False
+    waits: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}"
@@ -98,4 +102,7 @@ class History:
 
 
 def _entry(step: RecordedStep, due: float | None) -> Entry:
-    return Entry(step.name, step.kind, step.state, step.tries, due, step.child_id, step.result, step.error)
+    return Entry(
+        *(step.name, step.kind, step.state, step.tries, due, step.child_id, step.result, step.error),
+        waits=step.waits,
+    )

@@ -21,6 +21,8 @@ from holdfast.workflow.rest import SHORT
 
 # How often a branch looks for what it waits for while another one keeps the run in memory, in seconds.
 LOOK_EVERY = 0.5
+# How often all branches of a run look together, at most, in a second: thousands of them look less often each.
+MOST_LOOKS = 200
 # How much the results of children that are waited for together may come to.
 MAX_ENDS_BYTES = 64 * 1024 * 1024
 POLICIES = ("cancel", "abandon")
@@ -80,8 +82,12 @@ async def _take_signal(replay: Replay, spot: Spot, timeout: float | None) -> Non
         if due is not None and due <= time.monotonic():
             await replay.save(spot.note(StepState.FAILED))
             return
-        look = time.monotonic() + LOOK_EVERY
+        look = _next_look(replay)
         await _until(replay, spot, Wait(f"signal {spot.name!r}", due=due, look=look, signal=spot.name))
+
+
+def _next_look(replay: Replay) -> float:
+    return time.monotonic() + max(LOOK_EVERY, len(replay.branches) / MOST_LOOKS)
 
 
 def _complete(replay: Replay, spot: Spot, text: str) -> None:
@@ -124,9 +130,10 @@ async def _take_children(replay: Replay, spot: Spot, jobs: Sequence[NewJob], det
     else:
         found = known
     reason = f"child {found}" if len(jobs) == 1 else f"{len(jobs)} children from {found} on"
-    fresh = known is None
+    # A run that wakes has just been told which of its families live: thousands need not ask one by one.
+    lives = known is None or (spot.entry is not None and spot.entry.waits)
     while True:
-        if not fresh:
+        if not lives:
             take = children.take_children(
                 fence, spot.branch.name, spot.place, family=found, count=len(jobs), most=MAX_ENDS_BYTES
             )
@@ -140,8 +147,8 @@ async def _take_children(replay: Replay, spot: Spot, jobs: Sequence[NewJob], det
                 )
                 await replay.save(spot.note(StepState.FAILED, error=replay.failures.recorded(error)))
                 return
-        fresh = False
-        await replay.wait(spot, Wait(reason, look=time.monotonic() + LOOK_EVERY, family=found))
+        lives = False
+        await replay.wait(spot, Wait(reason, look=_next_look(replay), family=found))
 
 
 def results(ends: Sequence[End]) -> list[Any]:

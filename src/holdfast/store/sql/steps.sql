@@ -3,11 +3,12 @@
 -- name: load_steps
 -- Everything that these runs remember, in order of run, branch and place, each row behind its run, the database's now,
 -- whether a cancel and whether a pause was requested; one row without a step where nothing was recorded.  A run that is
--- missing has ended.
+-- missing has ended.  The last column tells whether children live that a place waits for.
 select l.job_id, holdfast.now(), l.cancel_requested_at is not null,
        exists (select from holdfast.suspensions p where p.run_id = any (array[l.job_id]) and p.paused),
        s.branch, s.place, s.name, s.kind, s.state, s.tries, s.wake_at, s.child_id, s.result::text, s.error::text,
-       s.detail::text
+       s.detail::text,
+       s.state = 'running' and exists (select from holdfast.live_jobs c where c.family_id = any (array[s.child_id]))
 from holdfast.live_jobs l left join holdfast.steps s on s.run_id = any (array[l.job_id])
 where l.job_id = any ($1::bigint[])
 order by l.job_id, s.branch, s.place;
