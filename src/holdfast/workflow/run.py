@@ -90,8 +90,8 @@ class Run:
         *name* stands for it in the record (the function's name where it is not given); *kwargs* are arguments
         by name.  *max_attempts*, *retry* and *timeout* are as for a job; where they are not given, it is one
         try without a limit, or the policy of a handler.  *executor* is ``loop``, ``thread`` or ``process``.
-        With *transaction* the function gets a connection as its first argument, and what it writes commits
-        with the record.
+        With *transaction* an async function gets a connection (asyncpg's) as its first argument, and what it
+        writes commits with the record; a sync one is refused with `OptionInvalid`.
         """
         return await steps.perform(self._replay, made_call(function, args, StepOptions(**options)))
 
