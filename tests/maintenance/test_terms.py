@@ -2,14 +2,26 @@
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib import resources
 from typing import Any
 
 import pytest
 
 from holdfast.model.schedule import Schedule
-from holdfast.store import counts, deliveries, leader, partitions, prune, schedules, workers
+from holdfast.store import (
+    assignments,
+    counts,
+    deliveries,
+    leader,
+    offers,
+    partitions,
+    prune,
+    request_keys,
+    schedules,
+    tokens,
+    workers,
+)
 from holdfast.store.counts import UnknownJobs
 from holdfast.store.partitions import Partition
 from holdfast.store.prune import Retention
@@ -38,6 +50,13 @@ DUTIES: dict[str, Make] = {
     "prune_chunks": lambda term, _: prune.prune_chunks(term, 86_400.0, 10),
     "plan_deliveries": lambda term, world: deliveries.plan_deliveries(term, world["now"], 10),
     "prune_deliveries": lambda term, _: deliveries.prune_deliveries(term, 86_400.0, 10),
+    "prune_attempts": lambda term, _: prune.prune_attempts(term, 86_400.0, 10),
+    "prune_activities": lambda term, _: prune.prune_activities(term, 86_400.0, 10),
+    "prune_tokens": lambda term, _: tokens.prune_tokens(term, 86_400.0, 10),
+    "prune_requests": lambda term, _: request_keys.prune_requests(term, 86_400.0, 10),
+    "expire_offers": lambda term, _: offers.expire_offers(term, 60.0, 10),
+    "unpin_jobs": lambda term, _: offers.unpin_jobs(term, 10),
+    "take_stalled": lambda term, _: assignments.take_stalled(term, 10),
     "prune_workers": lambda term, _: prune.prune_workers(term, 86_400.0),
     "count_jobs": lambda term, _: counts.count_jobs(term, 3600.0),
     "fail_unknown": lambda term, _: counts.fail_unknown(
@@ -81,10 +100,64 @@ async def world(scene: Scene) -> dict[str, Any]:
         job.id,
         old,
     )
+    await remains(scene, old)
+    await held_by_a_runner(scene, old)
     await db.fetch("select holdfast.make_partition('finished_completed', '2020-01-01')")
     await scene.run(schedules.put_schedule(Schedule(name="s", kind="k", cron="* * * * *"), now))
     (schedule,) = await scene.run(schedules.list_schedules())
     return {"now": now, "schedule": schedule}
+
+
+async def remains(scene: Scene, old: datetime) -> None:
+    """What long runs, machines and requests left behind."""
+    db = scene.db
+    (run,) = await scene.enqueue(delay=3600.0)
+    await db.fetch(
+        "insert into holdfast.attempts (job_id, attempt, outcome, ended_at) values ($1, 1, 'suspended', $2)",
+        run,
+        old,
+    )
+    await db.fetch(
+        "insert into holdfast.activities (run_id, attempt, branch, place, step, try, started_at, seconds) "
+        "values ($1, 1, 'main', 0, 'step', 1, $2, 0)",
+        run,
+        old,
+    )
+    await db.fetch(
+        "insert into holdfast.tokens (name, sha256, role, worker_id, created_by, created_at, expires_at) "
+        "values ('machine', sha256('a'), 'runner', 1, 'ada', $1, $1)",
+        old,
+    )
+    await db.fetch("insert into holdfast.request_keys values (1, 'key', sha256('a'), null, $1)", old)
+
+
+async def held_by_a_runner(scene: Scene, old: datetime) -> None:
+    """An offer that nobody accepted, a job without a sign of life, and one whose pin has run out."""
+    db = scene.db
+    runner = await scene.worker()
+    offered, stalled = await scene.one(runner), await scene.one(runner)
+    (pinned,) = await scene.enqueue(delay=3600.0)
+    await db.fetch(
+        "update holdfast.live_jobs set state = 'claimed', started_at = null where job_id = $1", offered.id
+    )
+    await db.fetch("update holdfast.workers set contact_at = $2 where id = $1", runner, old)
+    for job in (offered, stalled):
+        await db.fetch(
+            "insert into holdfast.assignments (job_id, attempt, worker_id, term, offered_at, progressed_at) "
+            "values ($1, $2, $3, 1, $4, $4)",
+            job.id,
+            job.attempt,
+            runner,
+            old,
+        )
+    await db.fetch("update holdfast.assignments set accepted_at = $2 where job_id = $1", stalled.id, old)
+    await db.fetch(
+        "insert into holdfast.placements (job_id, runner, pinned_until, stall_limit, spec_sha256) "
+        "values ($1, null, null, '1 minute', ''), ($2, 'r', $3, null, '')",
+        stalled.id,
+        pinned,
+        old,
+    )
 
 
 async def everything(scene: Scene) -> tuple[dict[str, list[str]], list[tuple[Any, ...]]]:

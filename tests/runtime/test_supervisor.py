@@ -95,7 +95,7 @@ async def test_a_drained_process_stays_away(supervise: Any, there: Any, probe: P
     _, run = await supervise((PATIENT, 0), (PATIENT, 0))
     for number in (0, 1):
         await there(number)
-        started = next(one for one in probe.seen("process.started") if one["number"] == number)
+        started = await probe.wait_for("process.started", lambda one, its=number: one["number"] == its)  # type: ignore[misc]
         os.kill(started["pid"], signal.SIGTERM)
     assert await run == 0
     assert not probe.seen("process.died")

@@ -100,13 +100,14 @@ async def test_a_statement_that_was_given_up_to_another_is_begun_anew(
     other = session.transaction()
     await other.start()
     await session.execute(lock, second)
+    # Who waits so long looks for a deadlock and gives up: let that be the statement.
+    await session.execute("set deadlock_timeout = '1min'")
     if colour == "async":
         cancel = asyncio.create_task(scene.db.database.run(statement))
     else:
         cancel = asyncio.create_task(asyncio.to_thread(SyncDatabase(scene.db.config).run, statement))
     waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and state = 'active'"
     await eventually(lambda: scene.db.value(waiting))
-    # Who waits longest looks for a deadlock first, and gives up.
     await session.execute(lock, first)
     await other.rollback()
     assert sorted((await cancel).items()) == [(first, True), (second, True)]
