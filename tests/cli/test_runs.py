@@ -170,8 +170,9 @@ async def test_a_history_is_printed_page_by_page(
     assert '"charged 7"' in page.out
     assert page.out.endswith("more: --after 2\n")
     (call,) = json.loads((await holdfast_command("runs", "history", run, "--after", "2", "--json")).out)
-    assert (call["step"], call["branch"], call["parameters"]) == ("label", "main/label", {"args": [7]})
-    assert call["error"]["type"] == "RuntimeError"
+    # Which of the two branches was first is chance.
+    assert (call["branch"], call["parameters"]) == (f"main/{call['step']}", {"args": [7]})
+    assert (call["error"] or {}).get("type") == ("RuntimeError" if call["step"] == "label" else None)
     page = await holdfast_command("runs", "history", run, "--steps", "-n", "4")
     assert page.out.endswith("more: --after main/label:1\n")
     rest = await holdfast_command("runs", "history", run, "--steps", "--after", "main/label:1", "--json")

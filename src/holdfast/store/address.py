@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from holdfast.errors import SettingInvalid
 
 _SCHEMES = ("postgresql://", "postgres://")
 # What may be shown of the options of an address; others may hold secrets.
 _SHOWN = frozenset({"host", "port", "user", "dbname", "database"})
-_PORT = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
+_ADDRESS = re.compile(
+    r"(?P<scheme>[^:]*)://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?"
+)
+_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 
 
 def checked_address(address: str) -> str:
@@ -18,10 +21,7 @@ def checked_address(address: str) -> str:
     if not isinstance(address, str) or not address.startswith(_SCHEMES):
         msg = "the address of the database is not usable: give one such as postgresql://user@host/name"
         raise SettingInvalid(msg, setting="database_url")
-    try:
-        hosts = urlsplit(address).netloc.rpartition("@")[2]
-    except ValueError:
-        hosts = "::"
+    hosts = _parts(address)["hosts"]
     if not all(_PORT.fullmatch(host) for host in hosts.split(",")):
         msg = (
             "the address of the database is not usable: what stands for its port is no number;"
@@ -33,9 +33,14 @@ def checked_address(address: str) -> str:
 
 def shown_address(address: str) -> str:
     """Return *address* as it may be shown: without its password and without options that may hold one."""
-    parts = urlsplit(address)
-    user, _, hosts = parts.netloc.rpartition("@")
-    name = user.partition(":")[0]
-    place = f"{name}@{hosts}" if name else hosts
-    query = urlencode([(key, value) for key, value in parse_qsl(parts.query) if key in _SHOWN], safe="/:,")
-    return f"{parts.scheme}://{place}{parts.path}" + (f"?{query}" if query else "")
+    parts = _parts(address)
+    name = parts["user"].partition(":")[0]
+    place = f"{name}@{parts['hosts']}" if name else parts["hosts"]
+    query = urlencode([(key, value) for key, value in parse_qsl(parts["query"]) if key in _SHOWN], safe="/:,")
+    return f"{parts['scheme']}://{place}{parts['path']}" + (f"?{query}" if query else "")
+
+
+def _parts(address: str) -> dict[str, str]:
+    # Not urlsplit: newer ones refuse a list of hosts in which one is an IPv6 address.
+    found = _ADDRESS.match(address)
+    return {} if found is None else found.groupdict(default="")
