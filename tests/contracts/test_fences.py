@@ -354,7 +354,6 @@ STALE = [older, younger, released, rescued, rescued_and_claimed, finished, never
 # Blocks that change live_jobs for nobody's attempt, and why they may.
 WITHOUT_FENCE = {
     "claim_jobs": "makes the attempt",
-    "claim_limited": "makes the attempt",
     "stage_jobs": "scheduled jobs, which nobody holds",
     "offer_jobs": "makes the attempt",
     "unpin_jobs": "changes who may take a job next, whoever holds it",

@@ -77,6 +77,33 @@ async def test_a_stopping_worker_claims_nothing_and_gives_its_buffer_back(
     assert rows == [(late.id, "available", 0)]
 
 
+async def test_a_stop_that_meets_a_turn_under_way_ends_it(
+    client: holdfast.Client, work: Any, probe: Probe, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """A turn that waits for the database when the stop begins claims nothing when the answer comes."""
+    app, event = waiting_app()
+    process = await work(app, slots=1)
+    await client.enqueue(app.request("wait", {}))
+    await probe.wait_for("attempt.started")
+    late = await client.enqueue(app.request("wait", {}))
+    session = await db.database.connect()
+    try:
+        async with session.transaction():
+            await session.execute(f"lock table {db.schema}.queues in access exclusive mode")
+            process.worker.claimer.reload()
+            waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+            await eventually(lambda: db.value(f"{waits} and datname = current_database()"))
+            stopping = asyncio.create_task(process.stop(20.0))
+            await probe.wait_for("worker.stopping")
+            event.set()
+            await probe.wait_for("attempt.ended")
+    finally:
+        await session.close()
+    assert await stopping is True
+    rows = await db.fetch("select job_id, state, attempt from holdfast.live_jobs")
+    assert rows == [(late.id, "available", 0)]
+
+
 async def test_a_drain_asked_for_from_outside_reaches_the_worker(
     client: holdfast.Client, work: Any, probe: Probe, db: ThrowawayDatabase
 ) -> None:

@@ -89,13 +89,9 @@ class Scene:
     async def claim_limited(
         self, worker_id: int, queue: str = "default", *, free: int = 10, connection: Connection | None = None
     ) -> list[ClaimedJob]:
-        """Claim from a queue with limits, as a worker does: under the queue's lock, in one transaction."""
+        """Claim from a queue with limits, as a worker does."""
         demand = Demand(worker_id=worker_id, queues=(queue,), kinds=(KIND,), limit=free, free=free)
-        if connection is not None:
-            await self.run(attempts.lock_limits(queue), connection)
-            return await self.run(attempts.claim_limited(demand, queue), connection)
-        async with self.db.database.transaction() as own:
-            return await self.claim_limited(worker_id, queue, free=free, connection=own)
+        return await self.run(attempts.claim_limited(demand, queue), connection)
 
     async def one(self, worker_id: int | None = None, **options: Any) -> ClaimedJob:
         """Enqueue one job and claim it."""
@@ -142,11 +138,15 @@ class Scene:
         """Run a statement in a session, inside its transaction."""
         return await run_on(connection, statement, self.db.schema)
 
-    async def blocked(self, connection: Connection) -> None:
-        """Wait until the session waits for a lock."""
-        waits = "select 1 from pg_stat_activity where pid = $1 and wait_event_type = 'Lock'"
+    async def blocked(self, connection: Connection | None = None) -> None:
+        """Wait until the session, or any one in this database, waits for a lock."""
+        waits = (
+            "select 1 from pg_stat_activity "
+            "where pid = coalesce($1, pid) and datname = current_database() and wait_event_type = 'Lock'"
+        )
+        pid = None if connection is None else connection.get_server_pid()
         async with asyncio.timeout(20):
-            while not await self.db.value(waits, connection.get_server_pid()):  # noqa: ASYNC110 - a lock wait has no event
+            while not await self.db.value(waits, pid):  # noqa: ASYNC110 - a lock wait has no event
                 await asyncio.sleep(0.005)
 
 

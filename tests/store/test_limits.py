@@ -1,6 +1,7 @@
 """Limits for a queue and for a concurrency key: exact, whoever races."""
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -9,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import DatabaseRefused
 from holdfast.model.job import ClaimedJob
-from holdfast.store import queues
+from holdfast.store import attempts, queues
+from holdfast.store.attempts import Demand
 from holdfast.store.database import Connection, Database
-from tests.store.scene import Scene
+from tests.store.scene import KIND, Scene
 
 RACERS = 6
 HELD = (
@@ -123,6 +126,19 @@ async def test_a_limit_holds_where_transactions_are_repeatable_reads_by_default(
             assert await lent.fetchval("show default_transaction_isolation") == "repeatable read"
         async with pooled.transaction() as lent:
             assert await lent.fetchval("show transaction_isolation") == "read committed"
+        worker = await scene.worker()
+        one = Demand(worker_id=worker, queues=("default",), kinds=(KIND,), limit=1, free=1)
+        claim = attempts.claim_limited(one, "default")
+        with pytest.raises(DatabaseRefused, match="read committed, not repeatable read"):
+            await pooled.run(claim)
+        await limit(scene, max_running=1)
+        await scene.enqueue(2)
+        first = await scene.session()
+        async with first.transaction():
+            assert len(await scene.claim_limited(worker, connection=first)) == 1
+            later = asyncio.create_task(pooled.run_read_committed(claim))
+            await scene.blocked()
+        assert await later == []
         session = await scene.session()
         assert await session.fetchval("show transaction_isolation") == "read committed"
     finally:
@@ -245,6 +261,64 @@ async def test_a_held_key_counts_also_where_its_job_only_waits_in_a_buffer(scene
     await scene.lose(worker)
     other = await scene.worker()
     assert await scene.claim_limited(other) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_the_best_jobs_of_all_keys_are_claimed(scene: Scene, seed: int) -> None:
+    """Whatever stands at the front: by priority, then the oldest, as many of each key as its limit leaves."""
+    chance = random.Random(seed)  # noqa: S311 - a test's dice
+    key_limit, free = chance.choice([1, 1, 2, 3]), chance.choice([1, 2, 5, 20])
+    # Few keys fill the front of the line with jobs that have no room; many keys leave enough there.
+    keys = [f"key {n}" for n in range(chance.choice([2, 10, 60]))]
+    worker = await scene.worker()
+    await limit(scene, key_limit=key_limit)
+    made = []
+    for _ in range(chance.choice([20, 300])):
+        some = chance.choice(keys[: max(1, len(keys) // chance.choice([1, 10]))])
+        key, priority = chance.choice([some, some, None]), chance.choice([0, 5, 5, 5])
+        made.append((priority, (await scene.enqueue(concurrency_key=key, priority=priority))[0], key))
+    last = await scene.enqueue(concurrency_key="last", priority=9)
+    left, running = [*sorted(made), (9, last[0], "last")], Counter[str]()
+    while True:
+        expected: list[int] = []
+        for _, job_id, key in left:
+            if len(expected) < free and (key is None or running[key] < key_limit):
+                expected.append(job_id)
+                running[key or ""] += 1
+        assert [job.id for job in await scene.claim_limited(worker, free=free)] == expected
+        if not expected:
+            break
+        left = [one for one in left if one[1] not in expected]
+
+
+async def test_a_locked_job_does_not_hold_up_its_key(scene: Scene) -> None:
+    """Somebody's open transaction on the head of a key leaves the room to the next job of that key."""
+    worker = await scene.worker()
+    locked, following = await scene.enqueue(concurrency_key="a"), await scene.enqueue(concurrency_key="a")
+    session = await scene.session()
+    async with session.transaction():
+        lock = f'select from "{scene.db.schema}".live_jobs where job_id = $1 for update'
+        await session.fetch(lock, locked[0])
+        assert [job.id for job in await scene.claim_limited(worker)] == following
+
+
+async def test_claims_under_limits_read_by_index_only(scene: Scene) -> None:
+    """However long the line is, nothing reads a table from end to end, and no claim reads all of a line."""
+    worker, session = await scene.worker(), await scene.session()
+    await scene.claim_limited(worker, free=5, connection=session)
+    await scene.db.fetch(
+        "select holdfast.enqueue('greet', concurrency_key => (n % 50)::text) from generate_series(1, 20000) n"
+    )
+    read = (
+        "select sum(seq_scan), sum(idx_tup_fetch) from pg_stat_xact_user_tables "
+        "where schemaname = $1 and relname in ('jobs', 'live_jobs')"
+    )
+    async with session.transaction():
+        assert len(await scene.claim_limited(worker, free=5, connection=session)) == 5
+        scans, rows = await session.fetchrow(read, scene.db.schema) or (None, None)
+    assert scans == 0
+    assert rows is not None
+    assert rows < 300
 
 
 async def test_a_thousand_keys_are_claimed_in_good_time(scene: Scene) -> None:

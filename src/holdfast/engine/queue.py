@@ -93,13 +93,10 @@ class PostgresQueue:
         claimed = await self._database.run(attempts.claim_jobs(demand)) if plain else []
         for queue in limited:
             if (free := limit - len(claimed)) > 0:
-                claimed += await self._claim_limited(replace(demand, free=free), queue)
+                rest = replace(demand, free=free)
+                more = await self._database.run_read_committed(attempts.claim_limited(rest, queue))
+                claimed += more
         return claimed
-
-    async def _claim_limited(self, demand: Demand, queue: str) -> list[ClaimedJob]:
-        async with self._database.transaction() as connection:
-            await self._database.run(attempts.lock_limits(queue), connection)
-            return await self._database.run(attempts.claim_limited(demand, queue), connection)
 
     async def renew(self, claim: Claim) -> Renewal:
         """Prolong the lease of this process, and hear what is wanted of the run; raises `LeaseLost`."""

@@ -72,7 +72,7 @@ def lock_limits(queue: str) -> Statement[list[object]]:
 
 
 def claim_limited(demand: Demand, queue: str) -> Statement[list[ClaimedJob]]:
-    """Claim for free slots from one queue under its limits, after `lock_limits` in the same transaction."""
+    """Claim for free slots from one queue under its limits."""
     parameters = (demand.worker_id, queue, list(demand.kinds), demand.free)
     return Statement("claim_limited", _SQL["claim_limited"], parameters, _claimed)
 

@@ -196,6 +196,16 @@ class Database:
             with own_errors(self.schema):
                 await transaction.commit()
 
+    async def run_read_committed(self, statement: Statement[T]) -> T:
+        """Run *statement*, each part of which has to see what was committed before that part began.
+
+        Sessions of our own are set so; behind a pooler it takes a transaction that says so.
+        """
+        if not self.config.pgbouncer:
+            return await self.run(statement)
+        async with self.transaction() as connection:
+            return await self.run(statement, connection)
+
     async def run(self, statement: Statement[T], connection: Connection | None = None) -> T:
         """Run *statement* in a transaction of its own, or on *connection*.
 

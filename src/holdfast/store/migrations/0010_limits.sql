@@ -1,0 +1,148 @@
+-- Claims from queues with limits, in one call: what is counted must be counted after the lock is held, and a statement
+-- sees no more than was there when it began.
+
+-- Jobs with a concurrency key in the order in which they are due.
+create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, place)
+    where state = 'available' and concurrency_key is not null and route_id is null;
+
+-- Locks and returns up to *most* available jobs with a concurrency key, the best first, as many of each key as its limit
+-- leaves; skips rows that others have locked.  The front of the line is enough as a rule.  Where it is taken up by keys
+-- without room, or by locked rows, all keys are walked by index, so that the cost goes with keys and not with jobs.
+-- Only under the lock of the queue's limits.
+create function holdfast.keyed_heads(queue text, kinds text[], key_limit integer, most integer) returns bigint[]
+language plpgsql
+as $$
+#variable_conflict use_variable
+declare
+    front integer := 4 * most + 50;
+    seen integer;
+    fitting bigint[];
+    their_keys text[];
+    locked bigint[];
+begin
+    with line as materialized (
+        select c.job_id, c.concurrency_key, c.priority, c.place from holdfast.live_jobs c
+        where c.queue = queue and c.state = 'available' and c.concurrency_key is not null and c.route_id is null
+          and c.kind = any (kinds)
+        order by c.priority, c.place
+        limit front
+    ), numbered as (
+        select l.*, row_number() over (partition by l.concurrency_key order by l.priority, l.place) as nth from line l
+    ), best as (
+        select n.job_id, n.concurrency_key from numbered n
+        where n.nth <= key_limit and n.nth + (
+            select count(*) from holdfast.live_jobs r
+            where r.queue = queue and r.concurrency_key = n.concurrency_key and r.worker_id is not null
+        ) <= key_limit
+        order by n.priority, n.place
+        limit most
+    )
+    select (select count(*) from line), array(select b.job_id from best b), array(select b.concurrency_key from best b)
+    into seen, fitting, their_keys;
+    locked := array(
+        select c.job_id
+        from unnest(fitting, their_keys) as wanted (job_id, key)
+        join holdfast.live_jobs c on c.job_id = wanted.job_id
+        where c.state = 'available' and c.queue = queue and c.concurrency_key = wanted.key
+        for update of c skip locked
+    );
+    if cardinality(locked) = cardinality(fitting) and (seen < front or cardinality(fitting) = most) then
+        return locked;
+    end if;
+    return array(
+        with recursive keys as (
+            (select c.concurrency_key as key from holdfast.live_jobs c
+             where c.queue = queue and c.state = 'available' and c.concurrency_key is not null and c.route_id is null
+             order by c.concurrency_key limit 1)
+            union all
+            select (select c.concurrency_key from holdfast.live_jobs c
+                    where c.queue = queue and c.state = 'available' and c.concurrency_key > k.key and c.route_id is null
+                    order by c.concurrency_key limit 1)
+            from keys k where k.key is not null
+        )
+        select head.job_id
+        from keys k
+        cross join lateral (
+            select count(*) as running from holdfast.live_jobs r
+            where r.queue = queue and r.concurrency_key = k.key and r.worker_id is not null
+        ) busy
+        cross join lateral (
+            select c.job_id, c.priority, c.place from holdfast.live_jobs c
+            where c.queue = queue and c.state = 'available' and c.concurrency_key = k.key and c.route_id is null
+              and c.kind = any (kinds)
+            order by c.priority, c.place
+            limit greatest(0, key_limit - busy.running)
+            for update skip locked
+        ) head
+        where k.key is not null
+        order by head.priority, head.place
+        limit most
+    );
+end
+$$;
+
+-- Claims up to *free* jobs, all running, from one queue under its limit for the fleet and for each concurrency key.
+-- Locks the queue's limits until the transaction ends, so what is counted here cannot grow meanwhile; the worker's own
+-- row against being declared lost; then live_jobs rows, skipping those that others hold.  Nothing comes back where
+-- there is nothing to do, the queue is paused or full, or the worker may not claim.
+create function holdfast.claim_limited(taker bigint, queue text, kinds text[], free integer) returns table (
+    job_id bigint, attempt integer, failures integer, kind text, from_queue text, priority integer,
+    max_attempts integer, timeout double precision, args text, retry text, meta text, tags text[], trace text,
+    created_at timestamptz, claimed_at timestamptz, is_started boolean, place bigint
+)
+language plpgsql
+as $$
+#variable_conflict use_variable
+declare
+    rule record;
+    begun timestamptz;
+    most integer;
+    heads bigint[];
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'a claim under limits needs a transaction that is read committed, not %',
+            current_setting('transaction_isolation') using errcode = 'invalid_transaction_state';
+    end if;
+    perform pg_advisory_xact_lock(hashtext('holdfast.limits'), hashtext(queue));
+    -- This statement may have begun, and then waited, before the job ended that makes room for another.
+    begun := holdfast.now() + (clock_timestamp() - statement_timestamp());
+    perform from holdfast.workers w
+    where w.id = taker and w.state = 'online' and w.expires_at > begun
+    for key share;
+    if not found then
+        return;
+    end if;
+    select coalesce(max(q.key_limit), 1) as key_limit, max(q.max_running) as max_running,
+           coalesce(bool_or(q.paused), false) as paused
+    into rule from holdfast.queues q where q.name = queue;
+    most := free;
+    if rule.max_running is not null then
+        select least(free, rule.max_running - count(*)) into most
+        from holdfast.live_jobs r where r.worker_id is not null and r.queue = queue;
+    end if;
+    if rule.paused or most <= 0 then
+        return;
+    end if;
+    heads := holdfast.keyed_heads(queue, kinds, rule.key_limit, most);
+    return query with candidate as materialized (
+        select unkeyed.job_id, unkeyed.priority, unkeyed.place from (
+            select c.job_id, c.priority, c.place from holdfast.live_jobs c
+            where c.queue = queue and c.state = 'available' and c.concurrency_key is null and c.route_id is null
+              and c.kind = any (kinds)
+            order by c.priority, c.place
+            limit most
+            for update skip locked
+        ) unkeyed
+        union all
+        select c.job_id, c.priority, c.place from holdfast.live_jobs c where c.job_id = any (heads)
+    )
+    update holdfast.live_jobs l
+    set state = 'running', attempt = l.attempt + 1, worker_id = taker, claimed_at = begun,
+        started_at = begun, progress = null, progress_note = null
+    from holdfast.jobs j
+    where l.job_id = any (array(select c.job_id from candidate c order by c.priority, c.place limit most))
+      and j.id = any (array[l.job_id]) and j.revision >= l.revision
+    returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
+              j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, true, l.place;
+end
+$$;

@@ -1,0 +1,52 @@
+"""Claims by one worker row: from queues without limits at its remembered places, from others one by one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from holdfast.model.job import ClaimedJob
+from holdfast.rules.marks import Marks
+from holdfast.rules.rounds import Rounds
+from holdfast.store import attempts
+from holdfast.store.attempts import Demand
+from holdfast.store.database import Database
+
+# How often a claim starts from where nothing can have been passed over, in seconds.
+LOOK_BEHIND = 0.5
+
+
+class Claims:
+    """What a worker remembers from one claim to the next; `rules.marks` and `rules.rounds` say why."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._marks, self._rounds = Marks(), Rounds()
+        self._looks_behind, self._looked_at, self._look_pause = True, 0.0, LOOK_BEHIND
+
+    async def plain(self, demand: Demand) -> list[ClaimedJob]:
+        """Claim from queues without limits, starting where the last claim stopped."""
+        behind = await self._look(demand) or self._looks_behind
+        queues = self._rounds.asked(demand.queues, time.monotonic(), every_one=behind)
+        after = self._marks.settled(queues) if behind else self._marks.tips(queues)
+        claimed = await self._database.run(attempts.claim_jobs(replace(demand, queues=queues, after=after)))
+        for job in claimed:
+            self._marks.taken(job.queue, job.priority, job.place)
+        self._looks_behind = len(claimed) < demand.limit
+        self._rounds.answered(queues, {job.queue for job in claimed}, full=not self._looks_behind)
+        return claimed
+
+    async def _look(self, demand: Demand) -> bool:
+        """Find out now and then from where nothing can be missed; answers whether to claim from there."""
+        begun = time.monotonic()
+        if begun - self._looked_at < self._look_pause:
+            return False
+        if self._marks.in_doubt:
+            queues = demand.queues
+            settled, candidate = self._marks.settled(queues), self._marks.candidate(queues)
+            look = attempts.find_leftovers(queues, demand.kinds, settled, candidate)
+            self._marks.look(queues, await self._database.run(look))
+        self._looked_at = time.monotonic()
+        # What a look costs goes with what is dead behind the tips: it may take a twentieth of the time.
+        self._look_pause = max(LOOK_BEHIND, 20 * (self._looked_at - begun))
+        return True

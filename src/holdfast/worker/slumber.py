@@ -1,0 +1,66 @@
+"""Whether a worker is told of new jobs or looks by itself, and how long it rests when it has found none."""
+
+from __future__ import annotations
+
+import time
+
+from holdfast.rules.vigil import Vigil
+from holdfast.store import workers
+from holdfast.store.database import Database
+
+# Looks after falling asleep, in seconds: an enqueue that saw us awake may commit a little later.
+LOOKS = (0.02, 0.1, 0.3, 1.0, 2.0)
+BUSY_BEFORE_AWAKE = 1.0
+# How long a worker that keeps watch rests between two looks, in seconds.
+WATCH = 0.005
+
+
+class Slumber:
+    """Keeps the note in the database that says whether this worker wants to be notified."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._worker_id = 0
+        self._asleep = False
+        self._looks = 0
+        self._busy_since: float | None = None
+        self._vigil = Vigil()
+
+    def begin(self, worker_id: int) -> None:
+        """Keep the note of this worker row from now on; it is awake."""
+        self._worker_id, self._asleep = worker_id, False
+
+    def called(self) -> None:
+        """A notification has come."""
+        self._vigil.call(time.monotonic())
+
+    def busy(self) -> None:
+        """There was something to claim."""
+        self._looks = 0
+        self._busy_since = self._busy_since or time.monotonic()
+
+    async def stay_awake(self) -> None:
+        """Stop being notified once there has been work without a pause: we look anyway."""
+        if self._busy_since is not None and time.monotonic() - self._busy_since > BUSY_BEFORE_AWAKE:
+            await self.note(asleep=False)
+
+    async def rest(self, *, found: bool) -> float | None:
+        """Return how many seconds to rest after a claim that took all there was; None: until called."""
+        if self._vigil.look(time.monotonic(), found=found):
+            await self.note(asleep=False)
+            return WATCH
+        if not self._asleep:
+            await self.note(asleep=True)
+            self._looks = 0
+            return 0.0
+        self._busy_since = None
+        if not found and self._looks >= len(LOOKS):
+            return None
+        self._looks += 1
+        return LOOKS[min(self._looks, len(LOOKS)) - 1]
+
+    async def note(self, *, asleep: bool) -> None:
+        """Say whether this worker wants to be notified, if that was not said already."""
+        if asleep != self._asleep:
+            await self._database.run(workers.set_asleep(self._worker_id, asleep))
+            self._asleep = asleep
