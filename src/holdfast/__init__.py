@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.client.synchronous import SyncClient
     from holdfast.errors import (
         ArgumentsInvalid,
+        ArtifactNotFound,
         BlobNotFound,
         ChildFailed,
         ConnectionUnsupported,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         UnknownKind,
         WaitTimeout,
     )
+    from holdfast.model.assignment import ArtifactRecord
     from holdfast.model.blob import Blob
     from holdfast.model.job import AttemptRecord, Enqueued, JobHandle, JobRecord, JobState, UniquePolicy
     from holdfast.model.outcome import Cancel, Retry, Snooze
@@ -59,6 +61,8 @@ __all__ = [
     "ActivityRecord",
     "App",
     "ArgumentsInvalid",
+    "ArtifactNotFound",
+    "ArtifactRecord",
     "AttemptRecord",
     "Blob",
     "BlobNotFound",
@@ -129,6 +133,7 @@ _HOMES = {
     "holdfast.client.synchronous": ("SyncClient",),
     "holdfast.errors": (
         "ArgumentsInvalid",
+        "ArtifactNotFound",
         "BlobNotFound",
         "ChildFailed",
         "ConnectionUnsupported",
@@ -156,6 +161,7 @@ _HOMES = {
         "UnknownKind",
         "WaitTimeout",
     ),
+    "holdfast.model.assignment": ("ArtifactRecord",),
     "holdfast.model.blob": ("Blob",),
     "holdfast.model.job": ("AttemptRecord", "Enqueued", "JobHandle", "JobRecord", "JobState", "UniquePolicy"),
     "holdfast.model.outcome": ("Cancel", "Retry", "Snooze"),

@@ -16,17 +16,6 @@ from holdfast.testing import ThrowawayDatabase
 Call = Callable[..., Any]
 
 
-@pytest.fixture(params=["async", "sync"])
-async def call(request: pytest.FixtureRequest, db: ThrowawayDatabase) -> Any:
-    """Calls a verb of the async or of the sync client by name."""
-    if request.param == "async":
-        async with holdfast.Client(db.dsn, schema=db.schema) as client:
-            yield lambda verb, *args, **options: getattr(client, verb)(*args, **options)
-        return
-    with holdfast.SyncClient(db.dsn, schema=db.schema) as sync_client:
-        yield lambda verb, *args, **options: asyncio.to_thread(getattr(sync_client, verb), *args, **options)
-
-
 @pytest.fixture
 def app() -> holdfast.App:
     """Orders that wait for an approval, with a child that waits for a courier."""

@@ -61,6 +61,7 @@ RIGHTS = {
     ("GET", "/api/v1/jobs/{job_id}/events"): Right.READ,
     ("GET", "/api/v1/jobs/{job_id}/logs/streams"): Right.READ,
     ("GET", "/api/v1/jobs/{job_id}/attempts/{attempt}/logs/{stream}"): Right.READ,
+    ("GET", "/api/v1/jobs/{job_id}/artifacts"): Right.READ,
     ("GET", "/api/v1/jobs/{job_id}/attempts/{attempt}/artifacts/{name}"): Right.READ,
     ("POST", "/runner/v1/register"): Right.REGISTER,
     ("POST", "/runner/v1/sync"): Right.RUN,

@@ -52,9 +52,7 @@ async def _find(
     operator: AnyOperator, job_id: int, attempt: int | None, names: Sequence[str]
 ) -> list[ArtifactRecord]:
     """Return the artifacts that are meant, those of later attempts last."""
-    await operator.jobs.show(job_id)
-    story = await operator.jobs.on_runners(job_id)
-    left = [] if story is None else story.artifacts
+    left = await operator.jobs.artifacts(job_id)
     found = [one for one in left if attempt in (None, one.attempt) and (not names or one.name in names)]
     if missing := set(names) - {one.name for one in found}:
         wanted = "give a name as `holdfast jobs artifacts ID` lists it"

@@ -25,7 +25,8 @@ from holdfast.client.answer import (
 )
 from holdfast.client.keywords import EnqueueOptions, chosen, several
 from holdfast.client.trees import grown
-from holdfast.errors import JobNotFound, WaitTimeout
+from holdfast.errors import ArtifactNotFound, JobNotFound, WaitTimeout
+from holdfast.model.assignment import ArtifactRecord
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobHandle, JobRecord, NewJob
 from holdfast.model.run import EVERY_RUN, RunFilter, RunNode, RunSummary, UnreadSignal
@@ -33,7 +34,8 @@ from holdfast.model.step import MAIN, ActivityRecord, StepRecord
 from holdfast.rules.intervention import Intervention
 from holdfast.rules.seeds import first_seed
 from holdfast.rules.waiting import MOST_COUNTED
-from holdfast.store import bulk, interventions, jobs, overview, run_overview, runs, signals, steps
+from holdfast.store import artifacts, bulk, interventions, jobs, overview, run_overview, runs, signals, steps
+from holdfast.store.attempts import Fence
 from holdfast.store.convoy import JobConvoy
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.store.foreign import run_foreign
@@ -148,6 +150,20 @@ class Client:
             if record is not None:
                 return record
         raise JobNotFound(job_id)
+
+    async def artifacts(self, job_id: int) -> list[ArtifactRecord]:
+        """Return the files that runners left of a job, later attempts last; raises `JobNotFound`."""
+        found = await self._database.run(artifacts.list_artifacts(job_id))
+        if found is None:
+            raise JobNotFound(job_id)
+        return found
+
+    async def artifact(self, job_id: int, attempt: int, name: str) -> bytes:
+        """Return the bytes of a file that an attempt left; raises `ArtifactNotFound`."""
+        found = await self._database.run(artifacts.read_artifact(Fence(job_id, attempt), name))
+        if found is None:
+            raise ArtifactNotFound(job_id, attempt, name)
+        return found
 
     async def cancel(self, job_id: int, *, reason: str | None = None) -> bool:
         """Cancel a job: True if it has ended, False if its worker was asked to stop it.

@@ -10,7 +10,7 @@ from holdfast.client.answer import LOOKS, check_key, check_refusal
 from holdfast.client.job_verbs import EVERY_JOB, JobVerbs, Stroke, Swept
 from holdfast.client.log_reader import LogPage, LogReader
 from holdfast.errors import ArtifactNotFound, JobNotFound
-from holdfast.model.assignment import RunnerStory
+from holdfast.model.assignment import ArtifactRecord, RunnerStory
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobRecord, JobSummary
 from holdfast.model.log import BEGINNING, LogMark
@@ -70,6 +70,13 @@ class JobOperator(JobVerbs):
     async def on_runners(self, job_id: int) -> RunnerStory | None:
         """Return what runners had to do with a job; None where it is not for runners."""
         return await self._database.run(placements.runner_story(job_id))
+
+    async def artifacts(self, job_id: int) -> Sequence[ArtifactRecord]:
+        """Return the files that runners left of a job, later attempts last; raises `JobNotFound`."""
+        found = await self._database.run(artifacts.list_artifacts(job_id))
+        if found is None:
+            raise JobNotFound(job_id)
+        return found
 
     async def artifact(self, job_id: int, attempt: int, name: str) -> bytes:
         """Return the bytes of a file that an attempt left; raises `ArtifactNotFound`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.model.assignment import ArtifactRecord
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement
@@ -28,6 +29,16 @@ def store_artifact(fence: Fence, worker_id: int, name: str, data: bytes) -> Stat
 
 def _stored(rows: Sequence[Row]) -> Stored | None:
     return Stored(*rows[0]) if rows else None
+
+
+def list_artifacts(job_id: int) -> Statement[list[ArtifactRecord] | None]:
+    """Look which files attempts of a job left, those of later attempts last; None: there is no such job."""
+    return Statement("list_artifacts", _SQL["list_artifacts"], (job_id,), _records)
+
+
+def _records(rows: Sequence[Row]) -> list[ArtifactRecord] | None:
+    # A job without files is one row of nulls.
+    return [ArtifactRecord(*row) for row in rows if row[0] is not None] if rows else None
 
 
 def read_artifact(fence: Fence, name: str) -> Statement[bytes | None]:

@@ -31,7 +31,7 @@ from holdfast.client.wire.jobs import (
 )
 from holdfast.client.wire.shape import Because
 from holdfast.errors import WaitTimeout
-from holdfast.model.assignment import RunnerStory
+from holdfast.model.assignment import ArtifactRecord, RunnerStory
 from holdfast.model.job import JobHandle, JobRecord, JobSummary
 from holdfast.model.log import BEGINNING, LogMark
 from holdfast.model.selection import JobFilter
@@ -76,6 +76,10 @@ class RemoteJobs(JobVerbs):
     async def on_runners(self, job_id: int) -> RunnerStory | None:
         """Return what runners had to do with a job."""
         return (await self._story(job_id)).runners
+
+    async def artifacts(self, job_id: int) -> Sequence[ArtifactRecord]:
+        """Return the files that runners left of a job, later attempts last."""
+        return await self._connection.get(f"/jobs/{job_id}/artifacts", list[ArtifactRecord])
 
     async def artifact(self, job_id: int, attempt: int, name: str) -> bytes:
         """Return the bytes of a file that an attempt left."""

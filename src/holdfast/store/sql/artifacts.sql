@@ -18,6 +18,14 @@ select coalesce((select s.sha256 from stored s),
        exists (select from stored)
 from held h;
 
+-- name: list_artifacts
+-- The files that attempts of a job left, without their bytes, those of later attempts last.  One row of nulls: it has none.
+-- Zero rows: there is no such job.
+select f.attempt, f.name, f.size, f.sha256, f.created_at
+from holdfast.jobs j left join holdfast.artifacts f on f.job_id = j.id
+where j.id = $1::bigint
+order by f.attempt, f.name;
+
 -- name: read_artifact
 -- The bytes of a file of a job.  Zero rows: there is none.
 select f.data from holdfast.artifacts f where f.job_id = $1::bigint and f.attempt = $2::integer and f.name = $3::text;

@@ -1,4 +1,4 @@
-"""Files that runners left, as the bytes they are; a job's list of them is in its story."""
+"""Files that runners left: the list of a job's, and each as the bytes it is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from litestar import Response, Router
 from litestar.params import Parameter
 
 from holdfast import errors
+from holdfast.model.assignment import ArtifactRecord
 from holdfast.web.api.routes import Id, look
 from holdfast.web.given import GivenOperator
 
@@ -15,6 +16,12 @@ Attempt = Annotated[int, Parameter(ge=1, le=2**31 - 1)]
 Name = Annotated[str, Parameter(min_length=1, max_length=300)]
 # Never shown as a page of this origin, whatever a program wrote.
 SAVED = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "attachment"}
+
+
+@look("/{job_id:int}/artifacts", raises=(errors.JobNotFound,))
+async def list_artifacts(job_id: Id, operator: GivenOperator) -> list[ArtifactRecord]:
+    """List the files that runners left of a job, later attempts last."""
+    return [*await operator.jobs.artifacts(job_id)]
 
 
 @look(
@@ -29,4 +36,4 @@ async def read_artifact(job_id: Id, attempt: Attempt, name: Name, operator: Give
     return Response(data, media_type="application/octet-stream", headers=SAVED)
 
 
-router = Router("/jobs", route_handlers=[read_artifact], tags=["jobs"])
+router = Router("/jobs", route_handlers=[list_artifacts, read_artifact], tags=["jobs"])
