@@ -30,32 +30,46 @@ def find(folder: Path, globs: Sequence[str], limits: ArtifactLimits) -> Found:
 
     Links that lead out of the folder are not followed: a program must not make its runner read for it.
     """
+    folder = folder.resolve()
     files: dict[str, Path] = {}
     left_out: list[str] = []
     total = 0
-    for name, path in _matches(folder.resolve(), globs):
-        size = path.stat().st_size
+    for name, path in _matches(folder, globs, left_out):
+        try:
+            name.encode()
+            real = path.resolve()
+            if not (real.is_relative_to(folder) and real.is_file()):
+                continue
+            size = real.stat().st_size
+        except (OSError, RuntimeError, UnicodeEncodeError) as error:
+            # A place that this user may not look into, a link in a circle, a name that is no text.
+            left_out.append(f"artifact {name!a} is left out: {error}")
+            continue
         if size > limits.file_bytes:
             left_out.append(f"artifact {name} is left out: {size:,} bytes, {limits.file_bytes:,} are allowed")
         elif len(files) >= limits.count or total + size > limits.total_bytes:
             left_out.append(f"artifact {name} is left out: there are too many")
         else:
-            files[name] = path
+            files[name] = real
             total += size
     return Found(files, left_out)
 
 
-def _matches(folder: Path, globs: Sequence[str]) -> Iterator[tuple[str, Path]]:
+def _matches(folder: Path, globs: Sequence[str], left_out: list[str]) -> Iterator[tuple[str, Path]]:
     seen: set[str] = set()
     for glob in globs:
         if not glob or glob.startswith("/") or ".." in Path(glob).parts:
             continue
-        for path in sorted(folder.glob(glob)):
+        try:
+            paths = sorted(folder.glob(glob))
+        except (OSError, ValueError) as error:
+            left_out.append(f"artifacts {glob!a} are left out: {error}")
+            continue
+        for path in paths:
             name = path.relative_to(folder).as_posix()
-            real = path.resolve()
-            if name not in seen and real.is_relative_to(folder) and real.is_file():
+            if name not in seen:
                 seen.add(name)
-                yield name, real
+                yield name, path
 
 
 async def send(
@@ -66,8 +80,7 @@ async def send(
         say(sentence)
     kept: list[str] = []
     for name, path in found.files.items():
-        data = await asyncio.to_thread(path.read_bytes)
-        problem = await _send(connection, assignment, name, data)
+        problem = await _send(connection, assignment, name, path)
         if problem is None:
             kept.append(name)
         else:
@@ -75,8 +88,12 @@ async def send(
     return kept
 
 
-async def _send(connection: Connection, assignment: Assignment, name: str, data: bytes) -> str | None:
+async def _send(connection: Connection, assignment: Assignment, name: str, path: Path) -> str | None:
     """Send one file; answers what was wrong with it, or None."""
+    try:
+        data = await asyncio.to_thread(path.read_bytes)
+    except OSError as error:
+        return error.strerror or str(error)
     problem, pause = "", FIRST_PAUSE
     for _ in range(TRIES):
         try:
