@@ -35,3 +35,14 @@ def test_the_intervals_shrink_with_the_silence_that_loses_a_runner() -> None:
     assert (short.late_after, short.offline_after, short.cancel_grace) == (4.5, 6.0, 10.0)
     assert (long.sync_wait, long.offline_after, long.lost_after) == (30.0, 60.0, 600)
     assert Intervals.losing_after(120) == Intervals()
+
+
+@pytest.mark.parametrize("lost_after", [5.0, 12.0, 60.0, 119.9, 120.0, 121.0, 600.0])
+def test_the_intervals_of_a_runner_are_known_from_its_lease(lost_after: float) -> None:
+    """What is stored is how long its lease lasts: whoever reads that grades as the service does."""
+    intervals = Intervals.losing_after(lost_after)
+    again = Intervals.leasing_for(intervals.ttl)
+    assert (again.late_after, again.offline_after, again.lost_after) == pytest.approx(
+        (intervals.late_after, intervals.offline_after, lost_after)
+    )
+    assert intervals.ttl > intervals.lost_after + intervals.loss_grace

@@ -14,7 +14,7 @@ class RunnerDemand:
 
     *labelled* of them have its queue, kind and labels, and are the one that it is pinned to; *ready* of these
     may claim, with *slots* in all, of which *held* are taken; *roomy* may hold more of its queue.
-    *named_state*, *silence* and *lost_after* (in seconds) are of the runner that it is pinned to.
+    *named_state*, *silence* and *ttl* (in seconds, that of its lease) are of the runner that it is pinned to.
     """
 
     labels: tuple[str, ...]
@@ -22,7 +22,7 @@ class RunnerDemand:
     pinned_until: datetime | None
     named_state: str | None
     silence: float | None
-    lost_after: float | None
+    ttl: float | None
     labelled: int
     ready: int
     slots: int

@@ -7,6 +7,9 @@ from typing import Self
 
 from holdfast.model.worker import RunnerGrade, WorkerState
 
+# A runner that spoke so recently is not written down again, in seconds.
+REMEMBERED = 2.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
@@ -42,6 +45,23 @@ class Intervals:
             lost_after=seconds,
             offer_for=usual.offer_for * share,
             loss_grace=usual.loss_grace * share,
+        )
+
+    @property
+    def ttl(self) -> float:
+        """How long the lease of a runner lasts, in seconds.
+
+        What the runner has ended by itself by then, another one may begin; and it was heard so much later
+        than was written down.
+        """
+        return self.lost_after + self.loss_grace + REMEMBERED
+
+    @classmethod
+    def leasing_for(cls, ttl: float) -> Self:
+        """Return the intervals under which leases last *ttl* seconds: the opposite of `ttl`."""
+        usual, rest = cls(), ttl - REMEMBERED
+        return cls.losing_after(
+            max(rest - usual.loss_grace, rest / (1 + usual.loss_grace / usual.lost_after))
         )
 
 

@@ -13,7 +13,9 @@ def why_no_runner(job: Standing, demand: RunnerDemand) -> str | None:
         return _why_pinned(job, demand, demand.runner)
     in_queue = f"{_runners(job.workers)} in queue {job.queue!r}"
     if job.workers == 0:
-        return f"no runner works on queue {job.queue!r}: start one with `holdfast runner --queue {job.queue}`"
+        return (
+            f"no runner works on queue {job.queue!r}: start one with `holdfast runner --queues {job.queue}`"
+        )
     if job.knowing == 0:
         return f"of {in_queue} none takes kind {job.kind!r}"
     if demand.labelled == 0:
@@ -39,9 +41,9 @@ def _why_pinned(job: Standing, demand: RunnerDemand, name: str) -> str | None:
         if demand.pinned_until is None
         else f"; others may take it from {demand.pinned_until:%H:%M:%S} UTC on"
     )
-    if demand.named_state is None or demand.silence is None or demand.lost_after is None:
+    if demand.named_state is None or demand.silence is None or demand.ttl is None:
         return f"it is pinned to runner {name}, which was never registered{later}"
-    intervals = Intervals.losing_after(demand.lost_after)
+    intervals = Intervals.leasing_for(demand.ttl)
     heard = grade(WorkerState(demand.named_state), demand.silence, intervals)
     if heard != "online":
         return f"it is pinned to runner {name}, which is {heard}{later}"

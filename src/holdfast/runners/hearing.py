@@ -10,7 +10,7 @@ from typing import Self
 
 from holdfast.errors import AssignmentForeign, RunnerSuperseded
 from holdfast.model.runner import Runner
-from holdfast.rules.liveness import Intervals
+from holdfast.rules.liveness import REMEMBERED, Intervals
 from holdfast.runners.flight import Flight
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
@@ -18,8 +18,6 @@ from holdfast.store import runners
 from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
 
-# A runner that spoke so recently is not written down again, in seconds.
-REMEMBERED = 2.0
 MOST_REMEMBERED = 20_000
 
 

@@ -11,7 +11,7 @@ from holdfast.model.runner import Registration
 from holdfast.model.token import Role
 from holdfast.model.worker import WorkerState
 from holdfast.rules.liveness import Intervals
-from holdfast.runners.hearing import REMEMBERED, Hearing, RunnerCaller
+from holdfast.runners.hearing import Hearing, RunnerCaller
 from holdfast.runners.messages import PROTOCOLS, Register, Registered, RunnerName
 from holdfast.runners.telling import told_intervals
 from holdfast.runtime.events import Events
@@ -97,9 +97,7 @@ def _new_runner(asked: Register, protocol: int, intervals: Intervals) -> NewRunn
         queues=tuple(asked.queues),
         kinds=tuple(asked.kinds),
         slots=asked.slots,
-        # What its runner has ended by itself by now, another one may begin; it was heard so much later than
-        # was written down.
-        ttl=intervals.lost_after + intervals.loss_grace + REMEMBERED,
+        ttl=intervals.ttl,
         labels=tuple(sorted(set(asked.labels))),
         capacity=dict(asked.capacity),
         protocol=protocol,

@@ -112,7 +112,7 @@ def _record(values: list[Any]) -> WorkerRecord:
 
 def _contact(state: WorkerState, text: str) -> Contact:
     told = msgspec.json.decode(text)
-    intervals = Intervals.losing_after(told["lost_after"])
+    intervals = Intervals.leasing_for(told["lost_after"])
     return msgspec.convert(told | {"grade": grade(state, told["silence"], intervals)}, Contact)
 
 

@@ -125,7 +125,7 @@ select l.job_id, holdfast.now(), l.state, l.queue, l.kind, nullif(l.run_at, 'inf
        (select jsonb_build_object(
                    'labels', r.labels, 'runner', r.runner, 'pinned_until', p.pinned_until, 'named_state', n.state,
                    'silence', extract(epoch from holdfast.now() - n.renewed_at),
-                   'lost_after', extract(epoch from n.ttl), 'labelled', count(f.id),
+                   'ttl', extract(epoch from n.ttl), 'labelled', count(f.id),
                    'ready', count(f.id) filter (where f.state = 'online'),
                    'slots', coalesce(sum(f.slots) filter (where f.state = 'online'), 0),
                    'held', coalesce(sum(f.held) filter (where f.state = 'online'), 0),
