@@ -57,7 +57,7 @@ def _row(worker: WorkerRecord, now: datetime) -> tuple[object, ...]:
 
 
 def stand(worker: WorkerRecord) -> str:
-    """Return the state of a worker; of a runner how well it is heard, and whether it is to leave."""
+    """Return the state of a worker; of a runner how well it is heard, and whether it is drained."""
     if worker.contact is None:
         return worker.state
     is_drained = worker.contact.drain_requested_at is not None or worker.state is WorkerState.DRAINING
@@ -179,7 +179,10 @@ def drain(
     reason: ReasonOption = None,
     actor: ActorOption = None,
 ) -> None:
-    """Ask workers to take nothing more, finish what they run and leave."""
+    """Ask workers to take nothing more and finish what they run.
+
+    A process leaves then. A runner stays, drained also after a restart, until `holdfast workers resume ID`.
+    """
 
     async def work(operator: AnyOperator) -> None:
         for worker_id in worker_ids:

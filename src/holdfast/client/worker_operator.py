@@ -54,7 +54,7 @@ class WorkerOperator:
             await self._database.run(note, connection)
 
     async def drain(self, worker_id: int, reason: str | None = None) -> None:
-        """Ask a worker to take nothing more, to finish what it runs and to leave.
+        """Ask a worker to take nothing more and to leave when what it runs has ended; a runner stays.
 
         Raises `WorkerNotFound`, and `WorkerEnded` for one that is gone.
         """

@@ -15,6 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.app.handler import JobRequest
+from holdfast.client.operator import Operator
 from holdfast.model.token import Role
 from holdfast.runners.agent.agent import Agent
 from holdfast.runners.agent.config import AgentConfig
@@ -105,6 +106,32 @@ async def test_of_two_runners_with_one_name_the_older_one_leaves(
     await probe.wait_for("assignment.begun", lambda fields: fields["fence"].attempt == 2)
     assert await db.value("select term from holdfast.workers where name = 'twin'") == 2
     assert await db.value("select attempt from holdfast.live_jobs where job_id = $1", job_id) == 2
+
+
+async def test_a_runner_is_drained_for_an_update_and_resumed(
+    runner: Any, command: Any, client: holdfast.Client, probe: Probe, db: ThrowawayDatabase, tmp_path: Path
+) -> None:
+    """The service asks it to drain: it ends what it runs and begins nothing, as a newer release too."""
+    workers = Operator(db.database, "ada").workers
+    older = await runner(version="1.0")
+    runs = await command(f"until test -e {tmp_path}/go; do sleep 0.05; done")
+    await probe.wait_for("assignment.begun")
+    [before] = await workers.find()
+    await workers.drain(before.id, "update")
+    await probe.wait_for("runner.drained")
+    waits = await command("true")
+    (tmp_path / "go").touch()
+    assert (await client.wait(runs, timeout=20))["exit_code"] == 0
+    assert await older.stop()
+    probe.forget()
+    await runner(version="2.0")
+    await probe.wait_for("runner.drained")
+    [after] = await workers.find()
+    assert (after.id, before.version, after.version) == (before.id, "1.0", "2.0")
+    assert (await client.job(waits)).state == "available"
+    await workers.resume(after.id)
+    await probe.wait_for("runner.undrained")
+    assert (await client.wait(waits, timeout=20))["exit_code"] == 0
 
 
 async def test_twenty_commands_on_two_runners_all_end(
@@ -209,22 +236,19 @@ async def test_a_cut_within_the_limit_costs_nothing(
     strait: Strait,
     command: Any,
     client: holdfast.Client,
+    probe: Probe,
     log: Any,
     eventually: Any,
     tmp_path: Path,
 ) -> None:
     """A runner that hears nothing for a while goes on, and reconciles when the network is mended."""
-    agent = await runner(server=strait.address)
+    await runner(server=strait.address)
     wait = f"until test -e {tmp_path}/go; do sleep 0.05; done"
     job_id = await command(f"echo before; {wait}; echo after")
     await eventually(lambda: log(job_id))
     strait.cut()
     (tmp_path / "go").touch()
-
-    async def is_over() -> bool:
-        return not any(one.state == "running" and not one.is_over for one in agent.roster.executions.values())
-
-    await eventually(is_over)
+    await probe.wait_for("program.ended")
     strait.mend()
     await client.wait(job_id, timeout=30)
     assert (await client.job(job_id)).attempt == 1

@@ -71,7 +71,7 @@ class RemoteWorkers:
         return await self._connection.get(f"/workers/{worker_id}", WorkerStory)
 
     async def drain(self, worker_id: int, reason: str | None = None) -> None:
-        """Ask a worker to take nothing more, to finish what it runs and to leave."""
+        """Ask a worker to take nothing more and to leave when what it runs has ended; a runner stays."""
         await self._connection.post(f"/workers/{worker_id}/drain", Draining, Because(reason))
 
     async def resume(self, worker_id: int, reason: str | None = None) -> None:

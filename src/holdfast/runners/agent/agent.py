@@ -46,9 +46,10 @@ class Agent:
         )
         registrar = Registrar(self.config, connection, state, self.events)
         bench = Bench(self.config, connection, self.events)
-        bench.intervals = (await registrar.register_patiently()).intervals
+        registered = await registrar.register_patiently()
         self.connection, self.roster = connection, Roster(bench, state)
         self.sync = Sync(bench, self.roster, registrar)
+        self.sync.heed(registered)
         await self.sync.start()
 
     async def ended(self) -> None:

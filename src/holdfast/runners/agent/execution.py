@@ -101,11 +101,6 @@ class Execution:
         """The word for what it came to, as far as that is known."""
         return "lost" if self.report is None else self.report.outcome.value
 
-    @property
-    def is_over(self) -> bool:
-        """True once nothing runs any more; its output and its end may still be on their way."""
-        return self._over
-
     def held(self) -> Held:
         """Return what a sync says of it."""
         alive, self._logs.alive = self._logs.alive, False

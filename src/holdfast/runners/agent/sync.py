@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError, ServerRefused, ServerUnavailable
 from holdfast.runners.agent.execution import Bench
-from holdfast.runners.agent.messages import Fence, SyncAnswer
+from holdfast.runners.agent.messages import Fence, Registered, SyncAnswer
 from holdfast.runners.agent.registrar import Registrar
 from holdfast.runners.agent.roster import Roster
 from holdfast.runtime.outage import Outage
@@ -141,7 +141,9 @@ class Sync(Service):
             await self._refused(error)
             return
         self._reached(exchange.began)
-        self._take(answer)
+        self.heed(answer)
+        for truth in answer.refused:
+            self.events.emit("sync.refused", truth=truth)
         self._roster.apply(answer.hold, exchange.told, self.free)
 
     def _reached(self, began: float) -> None:
@@ -151,15 +153,14 @@ class Sync(Service):
         self._contact_at, self._pause = time.monotonic(), FIRST_PAUSE
         self._outage.ended()
 
-    def _take(self, answer: SyncAnswer) -> None:
+    def heed(self, answer: Registered | SyncAnswer) -> None:
+        """Keep to the intervals of an answer, and notice whether an operator drains this runner."""
         self._bench.intervals = answer.intervals
         if answer.draining and not self.drained:
             self.events.emit("runner.drained")
         if self.drained and not answer.draining:
             self.events.emit("runner.undrained")
         self.drained = answer.draining
-        for truth in answer.refused:
-            self.events.emit("sync.refused", truth=truth)
 
     async def _unreachable(self, error: ServerUnavailable) -> None:
         if error.is_down:
@@ -189,7 +190,7 @@ class Sync(Service):
                 raise error
             # Whatever is under way speaks for the term before.
             await self._land()
-            self._bench.intervals = (await self._registrar.register()).intervals
+            self.heed(await self._registrar.register())
         except ServerUnavailable as unavailable:
             await self._unreachable(unavailable)
         except ServerRefused as refused:

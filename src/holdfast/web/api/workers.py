@@ -30,7 +30,7 @@ async def show_worker(worker_id: Id, operator: GivenOperator) -> WorkerStory:
 async def drain_worker(
     worker_id: Id, operator: GivenOperator, data: JSONBody[Because | None] = None
 ) -> Draining:
-    """Ask a worker to take nothing more, to finish what it runs and to leave."""
+    """Ask a worker to take nothing more and to leave when what it runs has ended; a runner stays."""
     await operator.workers.drain(worker_id, reason_of(data))
     return Draining(worker_id)
 
