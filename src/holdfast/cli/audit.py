@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.listing import BeforeOption, LimitOption
 from holdfast.cli.moments import clock
 from holdfast.cli.operating import AnyOperator, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
@@ -16,10 +17,8 @@ def audit(
     *,
     subject: Annotated[str | None, typer.Option(help="One thing, such as 'job 42' or 'queue mail'.")] = None,
     by: Annotated[str | None, typer.Option(help="Who acted.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
-    before: Annotated[
-        int | None, typer.Option(help="Only ids below: the last id of the former page.")
-    ] = None,
+    limit: LimitOption = 50,
+    before: BeforeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List what operators did, newest first."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
@@ -25,26 +26,18 @@ def list_deliveries(
     *,
     endpoint: Annotated[str | None, typer.Option(help="To this endpoint alone.")] = None,
     state: Annotated[DeliveryState | None, typer.Option(help="waiting, delivered or dead.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
-    before: Annotated[
-        int | None, typer.Option(help="Only ids below: the last id of the former page.")
-    ] = None,
+    limit: LimitOption = 50,
+    before: BeforeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List deliveries, newest first."""
-
-    async def work(operator: AnyOperator) -> None:
-        find = operator.deliveries.find
-        found = await find(endpoint=endpoint, state=state, before=before, limit=limit)
-        if as_json:
-            print_json(found)
-            return
-        now = await operator.now()
-        print_table(COLUMNS, [_row(one, now) for one in found], nothing="no delivery fits")
-        if len(found) == limit:
-            typer.echo(f"more: --before {found[-1].id}")
-
-    operate(context, work)
+    show_page(
+        context,
+        lambda operator: operator.deliveries.find(endpoint=endpoint, state=state, before=before, limit=limit),
+        Listing(COLUMNS, _row, nothing="no delivery fits"),
+        limit=limit,
+        as_json=as_json,
+    )
 
 
 def _row(one: DeliveryRecord, now: datetime) -> tuple[object, ...]:

@@ -11,9 +11,10 @@ import typer
 from holdfast.cli.configs import database_config
 from holdfast.cli.context import invocation
 from holdfast.cli.filters import filtered
+from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago, clock, seconds
 from holdfast.cli.operating import AnyOperator, group, operate, served
-from holdfast.cli.output import JsonOption, print_json, print_json_line, print_table
+from holdfast.cli.output import JsonOption, print_json, print_json_line
 from holdfast.cli.runner_story import print_runner_story
 from holdfast.cli.story import print_story
 from holdfast.client.asynchronous import Client
@@ -34,25 +35,18 @@ def list_jobs(
     context: typer.Context,
     *,
     chosen: JobFilter,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
-    before: Annotated[
-        int | None, typer.Option(help="Only ids below: the last id of the former page.")
-    ] = None,
+    limit: LimitOption = 50,
+    before: BeforeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, newest first; arguments are shown by `show` alone."""
-
-    async def work(operator: AnyOperator) -> None:
-        found = await operator.jobs.find(chosen, limit=limit, before=before)
-        if as_json:
-            print_json(found)
-            return
-        now = await operator.now()
-        print_table(COLUMNS, [_row(job, now) for job in found], nothing="no job fits")
-        if len(found) == limit:
-            typer.echo(f"more: --before {found[-1].id}")
-
-    operate(context, work)
+    show_page(
+        context,
+        lambda operator: operator.jobs.find(chosen, limit=limit, before=before),
+        Listing(COLUMNS, _row, nothing="no job fits"),
+        limit=limit,
+        as_json=as_json,
+    )
 
 
 def _row(job: JobSummary, now: datetime) -> tuple[object, ...]:

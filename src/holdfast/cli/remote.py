@@ -14,6 +14,7 @@ from holdfast import __version__
 from holdfast.app.workflow import Workflow
 from holdfast.cli.application import application
 from holdfast.cli.context import DONE, LEFT_OVER
+from holdfast.cli.moments import seconds
 from holdfast.cli.serving import run_on_fastest_loop
 from holdfast.cli.stopping import StopSignals
 from holdfast.errors import OptionInvalid, SettingInvalid
@@ -26,7 +27,6 @@ from holdfast.runtime.events import Events
 from holdfast.runtime.exposition import MetricsServer
 from holdfast.runtime.logbook import Logbook
 from holdfast.runtime.settings import Settings
-from holdfast.runtime.values import duration
 
 
 def agent_config(
@@ -59,7 +59,7 @@ def agent_config(
         kinds=kinds,
         grace=settings.grace,
         once=once,
-        idle_exit=None if idle_exit is None else _seconds("--idle-exit", idle_exit),
+        idle_exit=seconds("--idle-exit", idle_exit),
         environment=dict(os.environ),
     )
 
@@ -69,15 +69,6 @@ def _capacity(text: str) -> tuple[str, int]:
     if not equals or not queue or not number.isdecimal() or not 1 <= int(number) <= 10_000:
         raise OptionInvalid("--capacity", text, "give a queue and a number, such as builds=2")
     return queue, int(number)
-
-
-def _seconds(option: str, text: str) -> float:
-    rule = duration(0)
-    try:
-        seconds: float = rule.read(text)
-    except ValueError:
-        raise OptionInvalid(option, text, f"give {rule.allowed}") from None
-    return seconds
 
 
 class RunnerProcess:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago, clock, took
 from holdfast.cli.operating import AnyOperator, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
@@ -47,10 +48,8 @@ def list_runs(
     paused: Annotated[
         bool, typer.Option("--paused", help="Held back by an operator, or by code that does not fit.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
-    before: Annotated[
-        int | None, typer.Option(help="Only ids below: the last id of the former page.")
-    ] = None,
+    limit: LimitOption = 50,
+    before: BeforeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List runs, newest first, with what each one waits for.
@@ -58,18 +57,13 @@ def list_runs(
     Examples: `holdfast runs list --state waiting --kind fulfil`, `holdfast runs list --waits-for approved`.
     """
     chosen = RunFilter(states=tuple(state or ()), kind=kind, queue=queue, signal=waits_for, paused=paused)
-
-    async def work(operator: AnyOperator) -> None:
-        found = await operator.runs.find(chosen, limit=limit, before=before)
-        if as_json:
-            print_json(found)
-            return
-        now = await operator.now()
-        print_table(COLUMNS, [_row(run, now) for run in found], nothing="no run fits")
-        if len(found) == limit:
-            typer.echo(f"more: --before {found[-1].id}")
-
-    operate(context, work)
+    show_page(
+        context,
+        lambda operator: operator.runs.find(chosen, limit=limit, before=before),
+        Listing(COLUMNS, _row, nothing="no run fits"),
+        limit=limit,
+        as_json=as_json,
+    )
 
 
 def _row(run: RunSummary, now: datetime) -> tuple[object, ...]:
@@ -131,7 +125,7 @@ def history(
     after: Annotated[
         str | None, typer.Option(help="Only what follows: the last line of the former page.", metavar="LINE")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 200,
+    limit: LimitOption = 200,
     as_json: JsonOption = False,
 ) -> None:
     """Print the log of a run's step calls with parameters, result and duration, oldest first.

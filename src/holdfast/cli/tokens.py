@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago, clock, seconds
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
-from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.cli.output import JsonOption, print_json
 from holdfast.model.token import Role, TokenRecord
 
 app = group("Make, see and revoke the tokens that the service asks for.")
@@ -52,25 +53,18 @@ def list_tokens(
     context: typer.Context,
     *,
     ended: Annotated[bool, typer.Option("--all", help="Those too that are no longer valid.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 50,
-    before: Annotated[
-        int | None, typer.Option(help="Only ids below: the last id of the former page.")
-    ] = None,
+    limit: LimitOption = 50,
+    before: BeforeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List tokens, newest first; never their text."""
-
-    async def work(operator: AnyOperator) -> None:
-        found = await operator.tokens.find(ended=ended, before=before, limit=limit)
-        if as_json:
-            print_json(found)
-            return
-        now = await operator.now()
-        print_table(COLUMNS, [_row(token, now) for token in found], nothing="there is no token")
-        if len(found) == limit:
-            typer.echo(f"more: --before {found[-1].id}")
-
-    operate(context, work)
+    show_page(
+        context,
+        lambda operator: operator.tokens.find(ended=ended, before=before, limit=limit),
+        Listing(COLUMNS, _row, nothing="there is no token"),
+        limit=limit,
+        as_json=as_json,
+    )
 
 
 def _row(token: TokenRecord, now: datetime) -> tuple[object, ...]:
