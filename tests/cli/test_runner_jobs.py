@@ -146,7 +146,7 @@ async def test_an_artifact_that_was_damaged_is_not_saved(
 
 
 @pytest.mark.parametrize(
-    ("silence", "grade"), [(0, "online"), (50, "late"), (70, "offline")], ids=lambda value: str(value)
+    ("silence", "grade"), [(0, "online"), (46, "late"), (70, "offline")], ids=lambda value: str(value)
 )
 async def test_runners_are_listed_and_shown_with_how_well_they_are_heard(
     service: Service, db: ThrowawayDatabase, client: holdfast.Client, silence: int, grade: str

@@ -24,8 +24,16 @@ async def test_serve_answers_until_it_is_told_to_stop(start_holdfast: Any, here:
         async with asyncio.timeout(10):
             while (await caller.get("/readyz")).status_code != 200:  # noqa: ASYNC110 - it stands for leader
                 await asyncio.sleep(0.05)
-        waiting = asyncio.create_task(caller.get(f"/api/v1/jobs/{made.json()['id']}/wait", timeout=30))
-        # The answer to a later request: the long poll has arrived as well.
+        sent = asyncio.Event()
+
+        async def trace(event: str, _facts: Any) -> None:
+            if event == "http11.send_request_body.complete":
+                sent.set()
+
+        path = f"/api/v1/jobs/{made.json()['id']}/wait"
+        waiting = asyncio.create_task(caller.get(path, timeout=30, extensions={"trace": trace}))
+        await sent.wait()
+        # The answer to a later request, on another connection: the long poll has arrived as well.
         await caller.get("/livez")
         program.send(signal.SIGTERM)
         assert (await waiting).json()["ended"] is False

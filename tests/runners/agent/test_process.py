@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,20 +15,26 @@ from holdfast.runners.agent.process import Command, Program, ProgramEnd
 
 
 class Heard:
-    """What a program said, and when it can be waited for."""
+    """What a program said and when, so that it can be waited for."""
 
     def __init__(self) -> None:
+        self.arrivals: list[tuple[float, bytes]] = []
         self.streams = {"stdout": b"", "stderr": b""}
         self._news = asyncio.Event()
 
     def __call__(self, stream: str, data: bytes) -> None:
         self.streams[stream] += data
+        self.arrivals.append((time.time(), data))
         self._news.set()
 
     async def until(self, text: bytes, stream: str = "stdout") -> None:
         """Wait until the text was said."""
+        await self.until_true(lambda: text in self.streams[stream])
+
+    async def until_true(self, question: Callable[[], bool]) -> None:
+        """Wait until a question about what was said is answered with true."""
         async with asyncio.timeout(10):
-            while text not in self.streams[stream]:
+            while not question():
                 await self._news.wait()
                 self._news.clear()
 
@@ -82,16 +89,15 @@ async def test_the_end_is_told_as_it_was(script: str, code: int, tmp_path: Path,
 
 
 async def test_output_is_heard_while_the_program_goes_on(tmp_path: Path, heard: Heard) -> None:
-    """A line is there within 200 ms although the program writes nothing more and does not end."""
-    code = "import sys, time; print(time.time()); sys.stdin.read(); time.sleep(60)"
-    loop = asyncio.get_running_loop()
+    """A line is there within 200 ms, before the program writes the next one or ends."""
+    code = "import time\nwhile True: print(time.time()); time.sleep(0.5)"
     program = await Program.start(python(code, tmp_path), heard)
-    started = loop.time()
-    await heard.until(b"\n")
-    assert loop.time() - started < 5
-    import time
 
-    assert time.time() - float(heard.streams["stdout"]) < 0.2
+    def in_time() -> bool:
+        return any(at - float(line) < 0.2 for at, data in heard.arrivals for line in data.split())
+
+    # A busy machine may hold one up, but what waits for more output is late with each.
+    await heard.until_true(in_time)
     program.signal(signal.SIGKILL)
     await program.wait()
 
@@ -146,6 +152,7 @@ DAEMON = (
     "    os.setsid()\n"
     "    if os.fork() == 0:\n"
     "        print(os.getpid())\n"
+    "        open('up', 'w').close()\n"
     "        time.sleep(100)\n"
     "    os._exit(0)\n"
     "{rest}"
@@ -154,7 +161,7 @@ DAEMON = (
 
 async def test_a_daemon_does_not_outlive_its_program(tmp_path: Path, heard: Heard) -> None:
     """What forked twice into a session of its own is killed when the program has ended, and is counted."""
-    code = DAEMON.format(rest="os.wait(); time.sleep(0.3)")
+    code = DAEMON.format(rest="os.wait()\nwhile not os.path.exists('up'): time.sleep(0.01)")
     end = await run(python(code, tmp_path), heard)
     assert end.code == 0
     assert end.orphans == 1

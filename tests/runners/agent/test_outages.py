@@ -1,0 +1,171 @@
+"""The runner program while its server is away, deaf or forgetful: nothing is lost, nothing is doubled."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import Probe
+from tests.runners.agent.counterpart import Counterpart
+from tests.runners.agent.test_agent import ended
+
+
+class Gate:
+    """Where commands wait until the test lets them go on: ``{gate}`` is the piece of shell that does."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return f"until test -e {self._path}; do sleep 0.05; done"
+
+    def open(self) -> None:
+        """Let them go on."""
+        self._path.touch()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    """A gate that is closed."""
+    return Gate(tmp_path / "go")
+
+
+async def test_no_answer_that_is_lost_loses_or_doubles_work(
+    counterpart: Counterpart, runner: Any, tmp_path: Path
+) -> None:
+    """Every third answer of each kind is lost on its way; every command runs once, and its end is told."""
+    counts: dict[str, int] = {}
+
+    def loses(_method: str, path: str) -> bool:
+        kind = path.rsplit("/", 1)[-1]
+        counts[kind] = counts.get(kind, 0) + 1
+        return counts[kind] % 3 == 1 and kind != "register"
+
+    counterpart.loses = loses
+    entries = [
+        await counterpart.offer(script=f"echo ran >> {tmp_path}/{number}; echo line {number}")
+        for number in range(6)
+    ]
+    await runner(slots=3)
+    for number, entry in enumerate(entries):
+        await ended(counterpart, entry, 30)
+        assert (tmp_path / str(number)).read_text() == "ran\n"
+        assert entry.log() == f"line {number}\n"
+
+
+async def test_work_survives_a_restart_of_the_server(
+    counterpart: Counterpart, runner: Any, probe: Probe, gate: Gate
+) -> None:
+    """While the server is away the command goes on; its output and its end arrive when it is back."""
+    await runner()
+    entry = await counterpart.offer(script=f"echo before; {gate}; echo after")
+    await counterpart.until(lambda: "before" in entry.log())
+    await counterpart.stop()
+    await probe.wait_for("server.unreachable")
+    gate.open()
+    await probe.wait_for("logs.delayed")
+    await counterpart.start()
+    report = await ended(counterpart, entry, 20)
+    assert report["outcome"] == "completed"
+    assert entry.log() == "before\nafter\n"
+    assert len(counterpart.registrations) == 1
+
+
+async def test_output_beyond_the_buffer_is_a_marked_gap(
+    counterpart: Counterpart, runner: Any, probe: Probe, gate: Gate
+) -> None:
+    """A flood while the server is away keeps its newest part; what is missing is told, never hidden."""
+    await runner(log_buffer=3 * 100_000)
+    entry = await counterpart.offer(script=f"echo begin; {gate}; seq -w 1 100000; echo end")
+    await counterpart.until(lambda: "begin" in entry.log())
+    await counterpart.stop()
+    gate.open()
+    await probe.wait_for("program.ended")
+    await counterpart.start()
+    await ended(counterpart, entry, 20)
+    [(stream, offset, length)] = entry.gaps
+    whole = b"begin\n" + b"".join(b"%06d\n" % number for number in range(1, 100_001)) + b"end\n"
+    assert stream == "stdout"
+    assert entry.logs["stdout"] == whole[:offset] + whole[offset + length :]
+    assert length > len(whole) - 200_000
+
+
+@pytest.mark.parametrize(("on_loss", "outcome"), [("retry", "lost"), ("hold", "completed")])
+async def test_a_runner_cut_off_for_too_long_stops_what_others_may_have(
+    on_loss: str, outcome: str, counterpart: Counterpart, runner: Any, probe: Probe, gate: Gate
+) -> None:
+    """Past the limit its retried jobs may run elsewhere, so they end here; others go on."""
+    counterpart.intervals |= {"lost_after": 1.0, "sync_wait": 0.3}
+    agent = await runner()
+    entry = await counterpart.offer(script=f"echo up; {gate}", on_loss=on_loss)
+    await counterpart.until(lambda: "up" in entry.log())
+    await counterpart.freeze()
+    if outcome == "lost":
+        await probe.wait_for("assignment.ended", lambda fields: fields["outcome"] == "lost")
+        return
+    await eventually_cut(agent)
+    await counterpart.thaw()
+    gate.open()
+    assert (await ended(counterpart, entry, 30))["outcome"] == "completed"
+
+
+async def eventually_cut(agent: Any) -> None:
+    """Wait until the server has been silent for longer than it lets a runner live."""
+    async with asyncio.timeout(20):
+        while agent.silence < 1.5:  # noqa: ASYNC110 - a clock has no event to wait for
+            await asyncio.sleep(0.05)
+
+
+async def test_a_report_that_nobody_heard_is_told_after_a_restart(
+    counterpart: Counterpart, runner: Any, probe: Probe, tmp_path: Path, gate: Gate
+) -> None:
+    """A runner that has to leave while the server is away keeps the end of its command for the next start."""
+    agent = await runner()
+    entry = await counterpart.offer(script=f"echo up; {gate}")
+    await counterpart.until(lambda: "up" in entry.log())
+    # Logs come first: nothing is reported while the runner does not know that they have arrived.
+    await probe.wait_for("logs.shipped")
+    await counterpart.stop()
+    gate.open()
+    await probe.wait_for("report.postponed")
+    await agent.stop(0.0)
+    assert len(list((tmp_path / "runner" / "reports").iterdir())) == 1
+    await counterpart.start()
+    await runner()
+    assert (await ended(counterpart, entry))["outcome"] == "completed"
+    await counterpart.until(lambda: counterpart.syncs[-1]["held"] == [])
+    assert list((tmp_path / "runner" / "reports").iterdir()) == []
+
+
+async def test_a_token_that_was_revoked_is_replaced(
+    counterpart: Counterpart, runner: Any, gate: Gate
+) -> None:
+    """A runner whose token is gone registers anew with the one it was given, and its work goes on."""
+    await runner()
+    entry = await counterpart.offer(script=f"echo up; {gate}; echo done")
+    await counterpart.until(lambda: "up" in entry.log())
+    counterpart.forget_tokens()
+    await counterpart.change()
+    await counterpart.until(lambda: len(counterpart.registrations) == 2)
+    gate.open()
+    assert (await ended(counterpart, entry))["outcome"] == "completed"
+    assert len(counterpart.registrations) == 2
+
+
+async def test_artifacts_survive_a_restart_of_the_server(
+    counterpart: Counterpart, runner: Any, probe: Probe, gate: Gate
+) -> None:
+    """A file that is ready while the server is away is sent when it is back."""
+    await runner()
+    entry = await counterpart.offer(script=f"echo up; {gate}; echo kept > file", artifacts=["file"])
+    await counterpart.until(lambda: "up" in entry.log())
+    await counterpart.stop()
+    gate.open()
+    await probe.wait_for("program.ended")
+    await counterpart.start()
+    report = await ended(counterpart, entry)
+    assert entry.artifacts == {"file": b"kept\n"}
+    assert report["result"]["artifacts"] == ["file"]
