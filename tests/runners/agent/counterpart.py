@@ -146,6 +146,10 @@ class Counterpart:
             await self._news.wait_for(question)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:
+            # It was on its way when we left: it would be served by somebody who is not there.
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
