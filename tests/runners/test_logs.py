@@ -176,7 +176,6 @@ async def test_a_gap_may_not_come_with_bytes(desk: Desk) -> None:
 async def test_a_stream_is_not_closed_while_bytes_are_missing(desk: Desk) -> None:
     """The rest is asked for; a runner that has lost it says so, and the gap is marked."""
     await desk.send(0, b"abc")
-    assert await desk.intake.lacking(desk.key.fence, {"stdout": LogTotal(5, "")}) == {"stdout": 3}
     with pytest.raises(LogOffsetWrong) as caught:
         await desk.close(b"abcde")
     assert caught.value.size == 3
@@ -243,7 +242,7 @@ async def test_a_stream_that_was_cut_at_its_first_byte_lacks_nothing(scene: Scen
     other = StreamKey(desk.key.fence, "stderr", desk.key.worker_id)
     assert (await desk.intake.append(other, LogPatch(0, b"12345"))).cut_at == 0
     total = LogTotal(5, hashlib.sha256(b"").hexdigest())
-    assert await desk.intake.lacking(desk.key.fence, {"stderr": total}) == {}
+    assert await desk.intake.close(other, total) == LogPlace(0, cut_at=0)
 
 
 async def test_only_the_worker_that_holds_the_attempt_writes(desk: Desk) -> None:

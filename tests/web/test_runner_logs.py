@@ -154,6 +154,21 @@ async def test_nobody_writes_for_another(desk: Desk, service: Service) -> None:
     assert (await desk.assignment.patch(other, headers={"Holdfast-Offset": "0"})).status_code == 403
 
 
+async def test_an_end_tells_a_stranger_nothing_of_the_log(desk: Desk, service: Service) -> None:
+    """How long a stream is, only its writer hears; a stranger is told how the job stands."""
+    await desk.send(0, b"abc")
+    desk.runner = await register(service, name="build-2")
+    told = {"stdout": {"size": 5, "sha256": sha256(b"abcde").hexdigest()}}
+    answer = await desk.finish(logs=told)
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:holdfast:problem:assignment-stale")
+    assert "size" not in answer.json()["facts"]
+    held = {"job": desk.job_id, "attempt": 1, "state": "ended"}
+    report = {"outcome": "completed", "logs": told}
+    synced = await desk.runner.post("/runner/v1/sync", json={"held": [held | {"report": report}]})
+    [refused] = synced.json()["refused"]
+    assert refused["type"] == "urn:holdfast:problem:assignment-stale"
+
+
 async def test_the_limit_of_a_log_is_a_setting_of_the_service(serve: Serve, client: holdfast.Client) -> None:
     """What goes beyond it is cut off, and the answer says where."""
     service = await serve(log_limit=1024)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from holdfast.client.token_operator import token_hash, token_text
-from holdfast.errors import AssignmentStale, HoldfastError, JobNotFound, LogsIncomplete
+from holdfast.errors import AssignmentStale, HoldfastError, JobNotFound, LogOffsetWrong, LogsIncomplete
 from holdfast.model.job import JobState
 from holdfast.model.runner import Held, Runner
 from holdfast.model.worker import WorkerState
@@ -142,13 +142,14 @@ class Conversation:
     async def _close_logs(self, worker_id: int, fence: Fence, report: Report) -> None:
         if report.logs is None:
             return
-        totals = {name: LogTotal(one.size, one.sha256, one.gap) for name, one in report.logs.items()}
-        for stream, size in (await self._logs.lacking(fence, totals)).items():
-            raise LogsIncomplete(stream, size=size)
         # Of a stale attempt the report is what counts: it is refused, and kept as evidence, below.
         with suppress(AssignmentStale):
-            for stream, total in totals.items():
-                await self._logs.close(StreamKey(fence, stream, worker_id), total)
+            for stream, one in report.logs.items():
+                total = LogTotal(one.size, one.sha256, one.gap)
+                try:
+                    await self._logs.close(StreamKey(fence, stream, worker_id), total)
+                except LogOffsetWrong as error:
+                    raise LogsIncomplete(stream, size=error.size) from None
 
     async def _take_ends(self, runner: Runner, held: Sequence[HeldByRunner]) -> list[Refusal]:
         reports = [(Fence(one.job, one.attempt), one.report) for one in held if one.report is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.errors import (
@@ -17,7 +17,6 @@ from holdfast.runners.ends import stale
 from holdfast.runners.flight import Flight
 from holdfast.runners.packing import unpacked
 from holdfast.store import log_chunks
-from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
 from holdfast.store.log_chunks import (
     Appended,
@@ -154,23 +153,9 @@ class LogIntake:
             raise await stale(self._database, key.fence)
         return place
 
-    async def lacking(self, fence: Fence, totals: Mapping[str, LogTotal]) -> dict[str, int]:
-        """Tell where each stream goes on that is shorter than its writer says and whose rest is not lost."""
-        streams = await self._streams(fence)
-        sizes = {stream.stream: stream.size for stream in streams}
-        # A stream may be cut at its first byte: others have used up the limit of the job.
-        cut = {stream.stream for stream in streams if stream.cut_at is not None}
-        return {
-            name: sizes.get(name, 0)
-            for name, total in totals.items()
-            if not total.gap and name not in cut and sizes.get(name, 0) < total.size
-        }
-
-    async def _streams(self, fence: Fence) -> list[LogStream]:
-        return await self._database.run(log_chunks.job_streams(*fence))
-
     async def _stream(self, key: StreamKey) -> LogStream | None:
-        return next((one for one in await self._streams(key.fence) if one.stream == key.stream), None)
+        streams = await self._database.run(log_chunks.job_streams(*key.fence))
+        return next((one for one in streams if one.stream == key.stream), None)
 
     async def _unknown_part(self, key: StreamKey, piece: Piece, appended: Appended) -> Piece | None:
         """Return the part of *piece* that the stream lacks, after comparing what it has."""
