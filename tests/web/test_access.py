@@ -161,6 +161,21 @@ async def test_a_page_elsewhere_cannot_use_an_open_service(service: Service, hea
     assert refused.json()["type"] == "urn:holdfast:problem:origin-refused"
 
 
+@pytest.mark.parametrize("header", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP"])
+@pytest.mark.parametrize("proxies", [(), ("127.0.0.1",)], ids=["unknown", "known"])
+async def test_a_proxy_on_this_machine_lets_nobody_in_without_tokens(
+    serve: Serve, header: str, proxies: tuple[str, ...]
+) -> None:
+    """It asks from here for somebody who is elsewhere, and who would else be an admin."""
+    service = await serve(proxies=proxies)
+    caller = await service.caller()
+    refused = await caller.get("/api/v1/jobs", headers={header: "203.0.113.9"})
+    assert (refused.status_code, refused.json()["type"]) == (403, "urn:holdfast:problem:origin-refused")
+    text, _ = await service.token(Role.VIEWER)
+    headers = {header: "203.0.113.9", "Authorization": f"Bearer {text}"}
+    assert (await caller.get("/api/v1/jobs", headers=headers)).status_code == 200
+
+
 async def test_the_service_does_not_listen_to_others_without_tokens(serve: Serve) -> None:
     """Beyond loopback it starts only once there is a token."""
     with pytest.raises(SettingInvalid, match="there is no token yet"):

@@ -61,7 +61,7 @@ HoldfastError
 ├── TokenInvalid                 a request shows no valid token
 ├── AccessDenied                 the token's role does not allow the request
 ├── RequestsTooMany              somebody asks more often than they may
-├── OriginRefused                a request comes from a page or by a name that is not the service's own
+├── OriginRefused                a request without a token comes from elsewhere, or through a proxy
 ├── RequestKeyReused             an idempotency key came with another request before
 ├── DatabaseUnavailable          PostgreSQL cannot be reached
 ├── DatabaseRefused              PostgreSQL refused a statement for a reason of its own

@@ -77,11 +77,12 @@ class RequestsTooMany(HoldfastError):
 
 
 class OriginRefused(HoldfastError):
-    """A request comes from a page or by a name that is not the service's own."""
+    """A request that shows no token comes from a page elsewhere, by another name or through a proxy."""
 
     def __init__(self, header: str, value: str) -> None:
         super().__init__(
-            f"{header} {value[:100]!r} is not this service: without tokens it answers only what is asked here"
+            f"{header} {value[:100]!r} is not this service: without tokens it answers only what is asked here; "
+            "make one with `holdfast tokens create`"
         )
         self.header = header
 

@@ -29,6 +29,9 @@ REMEMBERED = 5.0
 REMEMBERED_RUNNER = 60.0
 MOST_REMEMBERED = 20_000
 ANONYMOUS = "anonymous"
+# Whoever passes a request on for others says so by one of these, or by one of the sort.
+PASSED_ON = (b"forwarded", b"via", b"x-real-ip")
+PASSED_ON_SORT = b"x-forwarded-"
 
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
@@ -80,7 +83,7 @@ class Gate:
         address = "unknown" if client is None else client[0]
         shown = _header(scope, b"authorization")
         if shown is None and not await self.has_tokens():
-            _check_origin(scope)
+            _check_local(scope)
             return Caller(ANONYMOUS, Role.ADMIN, address)
         text = _bearer(shown)
         token = await self._token(token_hash(text), address)
@@ -126,8 +129,11 @@ def _header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
-def _check_origin(scope: Scope) -> None:
-    """Raise `OriginRefused` where a page elsewhere makes a browser on this machine ask for it."""
+def _check_local(scope: Scope) -> None:
+    """Raise `OriginRefused` where a proxy or a browser on this machine asks for somebody elsewhere."""
+    for name, value in scope["headers"]:
+        if name in PASSED_ON or name.startswith(PASSED_ON_SORT):
+            raise OriginRefused(name.decode("latin-1"), value.decode("latin-1"))
     host = _header(scope, b"host") or ""
     if host.rsplit(":", 1)[0].strip("[]") not in LOOPBACK:
         raise OriginRefused("Host", host)
