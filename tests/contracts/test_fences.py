@@ -16,6 +16,7 @@ import pytest
 
 from holdfast.errors import LeaseLost
 from holdfast.model.activity import ActivityNote
+from holdfast.model.assignment import ArtifactLimits
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspend
 from holdfast.model.step import StepKind, StepNote, StepState
@@ -284,7 +285,9 @@ WRITES: list[tuple[str, str, Write]] = [
     (
         "store_artifact",
         "artifact",
-        by_runner(lambda one, holder: artifacts.store_artifact(one, holder, "log.txt", b"data")),
+        by_runner(
+            lambda one, holder: artifacts.store_artifact(one, holder, "log.txt", b"data", ArtifactLimits())
+        ),
     ),
     ("continue_run", "continue as new", stated(lambda stale: runs.continue_run(stale, "{}", "seed"))),
 ]

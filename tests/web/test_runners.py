@@ -219,6 +219,21 @@ async def test_the_first_bytes_of_an_artifact_stay(service: Service, client: hol
     assert rows == [("out/report.txt", 3, b"one")]
 
 
+async def test_an_attempt_leaves_no_files_without_end(service: Service, client: holdfast.Client) -> None:
+    """413 with the documented problem, once a hundred are there."""
+    runner = await register(service)
+    offer, place = await offered(client, runner)
+    await service.db.fetch(
+        "insert into holdfast.artifacts (job_id, attempt, name, size, sha256, data, created_at) "
+        "select $1, 1, 'file ' || n, 1, '', 'x', holdfast.now() from generate_series(1, 99) n",
+        offer["job"],
+    )
+    assert (await runner.put(f"{place}/artifacts/last.txt", content=b"x")).status_code == 201
+    answer = await runner.put(f"{place}/artifacts/more.txt", content=b"x")
+    assert problem(answer) == (413, "artifacts-too-many")
+    assert answer.json()["facts"]["count"] == 100
+
+
 async def test_an_end_waits_for_its_logs(service: Service, client: holdfast.Client) -> None:
     """409 says what the server has; with the rest, or the word that it is lost, the end is accepted."""
     runner = await register(service)

@@ -26,6 +26,7 @@ HoldfastError
 ├── RunnerHolding                a runner cannot leave while it holds assignments
 ├── ProtocolUnsupported          a runner speaks no version of the protocol that the server does
 ├── ArtifactDiffers              another file was kept under that name before
+├── ArtifactsTooMany             an attempt has left as many files, or bytes of them, as it may
 ├── ArtifactNotFound             an attempt has left no file of that name
 ├── ArtifactDamaged              what was fetched of an artifact is not what its runner left
 ├── LogsIncomplete               a runner's log is not yet all there
@@ -117,6 +118,7 @@ from holdfast.errors.runners import (
     ArtifactDamaged,
     ArtifactDiffers,
     ArtifactNotFound,
+    ArtifactsTooMany,
     AssignmentForeign,
     AssignmentStale,
     DatabaseOutOfReach,
@@ -165,6 +167,7 @@ __all__ = [
     "ArtifactDamaged",
     "ArtifactDiffers",
     "ArtifactNotFound",
+    "ArtifactsTooMany",
     "AssignmentForeign",
     "AssignmentStale",
     "BackoffInvalid",

@@ -70,6 +70,17 @@ class ArtifactDiffers(HoldfastError):
         self.name, self.sha256 = name, sha256
 
 
+class ArtifactsTooMany(HoldfastError):
+    """An attempt has left as many files, or as many bytes of them, as it may."""
+
+    def __init__(self, name: str, *, count: int, total_bytes: int) -> None:
+        super().__init__(
+            f"there is no room for artifact {name!r}: an attempt may leave {count} files "
+            f"and {total_bytes:,} bytes; pack them into one, or leave less"
+        )
+        self.name, self.count, self.total_bytes = name, count, total_bytes
+
+
 class ArtifactNotFound(HoldfastError):
     """An attempt has left no file of that name."""
 

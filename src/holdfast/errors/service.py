@@ -81,8 +81,8 @@ class OriginRefused(HoldfastError):
 
     def __init__(self, header: str, value: str) -> None:
         super().__init__(
-            f"{header} {value[:100]!r} is not this service: without tokens it answers only what is asked here; "
-            "make one with `holdfast tokens create`"
+            f"{header} {value[:100]!r} is not this service: without tokens it answers only what is asked "
+            "here, so make one with `holdfast tokens create`"
         )
         self.header = header
 

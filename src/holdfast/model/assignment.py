@@ -8,6 +8,8 @@ from typing import Any
 
 from holdfast.model.placement import OnLoss
 
+MEBIBYTE = 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecord:
@@ -54,6 +56,15 @@ class AssignmentRecord:
     cancel_reason: str | None
     report: dict[str, Any] | None
     evidence: list[LateReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactLimits:
+    """How much one attempt may leave: so many files, so many bytes in one of them and in all together."""
+
+    count: int = 100
+    file_bytes: int = 50 * MEBIBYTE
+    total_bytes: int = 256 * MEBIBYTE
 
 
 @dataclass(frozen=True, slots=True)

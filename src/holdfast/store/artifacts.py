@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.model.assignment import ArtifactRecord
+from holdfast.model.assignment import ArtifactLimits, ArtifactRecord
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement
+from holdfast.store.statement import Row, Statement, column
 
 _SQL = blocks("artifacts")
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The hash of the file that is kept, and whether it is the one that just came."""
+    """The hash of the file that is kept, None where there is no room, and whether it is the one that just came."""
 
-    sha256: str
+    sha256: str | None
     new: bool
 
 
-def store_artifact(fence: Fence, worker_id: int, name: str, data: bytes) -> Statement[Stored | None]:
-    """Keep a file of a held assignment; None: the lease was lost."""
-    parameters = (fence.job_id, fence.attempt, worker_id, name, data)
+def lock_artifacts(job_id: int) -> Statement[list[object]]:
+    """Let the files of one job come one at a time until the transaction ends."""
+    return Statement("lock_artifacts", _SQL["lock_artifacts"], (job_id,), column)
+
+
+def store_artifact(
+    fence: Fence, worker_id: int, name: str, data: bytes, limits: ArtifactLimits
+) -> Statement[Stored | None]:
+    """Keep a file of a held assignment, after `lock_artifacts` in the same transaction; None: the lease was lost."""
+    parameters = (fence.job_id, fence.attempt, worker_id, name, data, limits.count, limits.total_bytes)
     return Statement("store_artifact", _SQL["store_artifact"], parameters, _stored)
 
 

@@ -50,6 +50,7 @@ STATUS: Mapping[type[BaseException], int] = {
     errors.AssignmentForeign: 403,
     errors.SpecInvalid: 409,
     errors.ArtifactDiffers: 409,
+    errors.ArtifactsTooMany: 413,
     errors.LogsIncomplete: 409,
     errors.RunnerSuperseded: 401,
     errors.ProtocolUnsupported: 426,

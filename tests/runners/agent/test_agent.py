@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import RunnerBusy, ServerRefused
-from holdfast.runners.agent.config import ArtifactLimits
+from holdfast.model.assignment import ArtifactLimits
 from holdfast.testing import Probe
 from tests.runners.agent.counterpart import Counterpart, Entry
 

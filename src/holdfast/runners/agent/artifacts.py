@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import ServerRefused, ServerUnavailable
-from holdfast.runners.agent.config import ArtifactLimits
+from holdfast.model.assignment import ArtifactLimits
 from holdfast.runners.agent.connection import Connection
 from holdfast.runners.agent.messages import Assignment
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-MEBIBYTE = 1024 * 1024
+from holdfast.model.assignment import MEBIBYTE, ArtifactLimits
+
 # What a program gets of the runner's own environment, if it is there: enough to find programs and a home.
 PASSED_ON = (
     "PATH",
@@ -19,16 +20,6 @@ PASSED_ON = (
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactLimits:
-    """How much one assignment may keep, in files and bytes."""
-
-    count: int = 100
-    # What the server takes at most.
-    file_bytes: int = 50 * MEBIBYTE
-    total_bytes: int = 256 * MEBIBYTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

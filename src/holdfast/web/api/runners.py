@@ -12,7 +12,7 @@ from litestar.types import Scope
 from holdfast import errors
 from holdfast.model.token import Caller, Right
 from holdfast.runners.desk import Desk
-from holdfast.runners.files import LARGEST_ARTIFACT
+from holdfast.runners.files import LIMITS
 from holdfast.runners.hearing import RunnerCaller
 from holdfast.runners.messages import (
     Claim,
@@ -128,8 +128,10 @@ async def spec(job: Id, attempt: Attempt, request: AnyRequest) -> Response[bytes
     f"{_PLACE}/artifacts/{{name:path}}",
     right=Right.REPORT,
     status_code=201,
-    request_max_body_size=LARGEST_ARTIFACT,
-    responses=documented((*EVERYWHERE, *STALE, errors.ArtifactDiffers, errors.PayloadTooLarge)),
+    request_max_body_size=LIMITS.file_bytes,
+    responses=documented(
+        (*EVERYWHERE, *STALE, errors.ArtifactDiffers, errors.ArtifactsTooMany, errors.PayloadTooLarge)
+    ),
 )
 async def keep_artifact(
     job: Id,
