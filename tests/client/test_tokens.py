@@ -1,5 +1,7 @@
 """Tokens: made once, kept as a hash, revoked for good, audited."""
 
+from datetime import datetime
+
 import pytest
 
 from holdfast.client.operator import Operator
@@ -41,6 +43,18 @@ async def test_a_revoked_token_is_good_for_nothing(db: ThrowawayDatabase, operat
     await operator.tokens.create("ci", Role.PRODUCER)
     acts = [act.action for act in await operator.audit() if act.action.startswith("token.")]
     assert acts == ["token.create", "token.revoke", "token.create"]
+
+
+async def test_a_revocation_is_audited_with_before_and_after(operator: Operator) -> None:
+    """Whose token it was, and that it was good until then."""
+    made = await operator.tokens.create("ci", Role.PRODUCER, expires=60)
+    revoked = await operator.tokens.revoke(made.record.id, "it leaked")
+    [act, _] = await operator.audit()
+    before, after = act.detail["before"], act.detail["after"]
+    assert revoked.revoked_at is not None
+    assert (before["name"], before["role"], before["revoked_at"]) == ("ci", "producer", None)
+    assert after == before | {"revoked_at": after["revoked_at"]}
+    assert datetime.fromisoformat(after["revoked_at"]) == revoked.revoked_at
 
 
 async def test_an_expired_token_is_good_for_nothing(db: ThrowawayDatabase, operator: Operator) -> None:

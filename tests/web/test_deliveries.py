@@ -1,5 +1,7 @@
 """Deliveries over HTTP: seen by viewers, made again by operators."""
 
+import json
+
 import pytest
 
 from holdfast.client.operator import Operator
@@ -46,6 +48,8 @@ async def test_an_admin_says_over_http_who_is_told(service: Service) -> None:
     told = [(action, actor) for action, actor, _ in acts if action.startswith("endpoint")]
     assert told == [("endpoint.add", "a admin"), ("endpoint.remove", "a admin")]
     assert not any(made.json()["secret"] in detail for _, _, detail in acts)
+    added, gone = (json.loads(detail) for action, _, detail in acts if action.startswith("endpoint"))
+    assert gone == {"before": added["after"]}
 
 
 @pytest.mark.parametrize("url", ["ftp://example.com", "no address", "https://"])

@@ -289,3 +289,18 @@ async def test_the_audit_log_knows_where_a_runner_came_from(service: Service) ->
         "127.0.0.1",
         1,
     )
+    assert "before" not in act["detail"]
+
+
+async def test_the_audit_log_knows_what_a_registration_has_changed(service: Service) -> None:
+    """The former term with its token, which ended, and the new one."""
+    runner = await register(service, labels=["gpu"], version="1.0")
+    assert (await runner.post("/runner/v1/register", json=MACHINE | {"slots": 3})).status_code == 201
+    reader = await service.caller(Role.VIEWER)
+    again, first = (await reader.get("/api/v1/audit", params={"subject": "worker 1"})).json()["acts"]
+    before, after = again["detail"]["before"], again["detail"]["after"]
+    assert before == first["detail"]["after"]
+    assert (before["term"], before["labels"], before["version"], before["slots"]) == (1, ["gpu"], "1.0", 2)
+    assert (after["term"], after["labels"], after["version"], after["slots"]) == (2, [], "", 3)
+    valid = "select array_agg(id) from holdfast.tokens where role = 'runner' and revoked_at is null"
+    assert await service.db.value(valid) == [after["token"]]

@@ -68,9 +68,11 @@ class DeliveryOperator:
     async def remove(self, name: str, reason: str | None = None) -> None:
         """Tell an endpoint nothing more; raises `EndpointNotFound`."""
         async with self._database.transaction() as connection:
-            if await self._database.run(deliveries.remove_endpoint(name), connection) is None:
+            gone = await self._database.run(deliveries.remove_endpoint(name), connection)
+            if gone is None:
                 raise EndpointNotFound(name)
-            await self._audit(connection, "endpoint.remove", f"endpoint {name}", reason, {})
+            before = {"url": gone.url, "events": gone.events, "queues": gone.queues, "kinds": gone.kinds}
+            await self._audit(connection, "endpoint.remove", f"endpoint {name}", reason, {"before": before})
 
     async def endpoints(self) -> Sequence[Endpoint]:
         """Return the endpoints, without their secrets."""
@@ -110,9 +112,8 @@ class DeliveryOperator:
             [handle] = await self._database.run(jobs.enqueue_jobs([carrier(delivery_id)]), connection)
             await self._database.run(deliveries.carry_deliveries([delivery_id], [handle.id]), connection)
             subject = f"delivery {delivery_id}"
-            await self._audit(
-                connection, "delivery.redeliver", subject, reason, {"after": {"job": handle.id}}
-            )
+            detail = {"before": {"job": found[0].carrier_id}, "after": {"job": handle.id}}
+            await self._audit(connection, "delivery.redeliver", subject, reason, detail)
         return handle.id
 
     async def _audit(

@@ -63,7 +63,11 @@ class TokenOperator:
         async with self._database.transaction() as connection:
             revoked = await self._database.run(tokens.revoke_token(token_id), connection)
             if revoked is not None:
-                detail = {"after": {"name": revoked.name, "revoked_at": revoked.revoked_at}}
+                kept = {"name": revoked.name, "role": revoked.role, "expires_at": revoked.expires_at}
+                detail = {
+                    "before": {**kept, "revoked_at": None},
+                    "after": {**kept, "revoked_at": revoked.revoked_at},
+                }
                 note = audit.write_audit(
                     Mandate(self._actor, reason), "token.revoke", f"token {token_id}", detail
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from holdfast.model.job import JobState
 from holdfast.model.worker import WorkerState
@@ -36,11 +37,12 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What came of a registration."""
+    """What came of a registration; *before* is the former one under its name, None where there was none."""
 
     id: int
     term: int
     state: WorkerState
+    before: dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)

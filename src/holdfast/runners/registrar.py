@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from holdfast.client.token_operator import token_hash, token_text
 from holdfast.errors import AccessDenied, ProtocolUnsupported, RunnerHolding
@@ -83,10 +84,26 @@ class Registrar:
             token = await self._database.run(tokens.create_token(grant), connection)
             if token is not None:
                 await self._database.run(runners.attach_token(made.id, token.id), connection)
-            detail = {"after": {"term": made.term, "version": new.version, "labels": list(new.labels)}}
+            detail = _change(new, made, None if token is None else token.id)
             note = audit.write_audit(Mandate(actor), "runner.register", f"worker {made.id}", detail)
             await self._database.run(note, connection)
         return made
+
+
+def _change(new: NewRunner, made: Registration, token_id: int | None) -> dict[str, Any]:
+    """Return how the runner is registered now, by a token that has this id, and how it was before."""
+    after = {
+        "term": made.term,
+        "token": token_id,
+        "host": new.host,
+        "version": new.version,
+        "labels": new.labels,
+        "queues": new.queues,
+        "kinds": new.kinds,
+        "slots": new.slots,
+        "capacity": new.capacity,
+    }
+    return {"after": after} if made.before is None else {"before": made.before, "after": after}
 
 
 def _new_runner(asked: Register, protocol: int, intervals: Intervals) -> NewRunner:

@@ -141,9 +141,13 @@ def _endpoints(rows: Sequence[Row]) -> list[Endpoint]:
     ]
 
 
-def remove_endpoint(name: str) -> Statement[int | None]:
+def remove_endpoint(name: str) -> Statement[Endpoint | None]:
     """Forget an endpoint with its deliveries; None: there is none."""
-    return Statement("remove_endpoint", _SQL["remove_endpoint"], (name,), first_value)
+    return Statement("remove_endpoint", _SQL["remove_endpoint"], (name,), _removed)
+
+
+def _removed(rows: Sequence[Row]) -> Endpoint | None:
+    return next(iter(_endpoints(rows)), None)
 
 
 def prune_deliveries(term: int, seconds: float, limit: int) -> Statement[int]:

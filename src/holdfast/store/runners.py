@@ -43,7 +43,9 @@ def register_runner(runner: NewRunner) -> Statement[Registration]:
 
 
 def _registration(rows: Sequence[Row]) -> Registration:
-    return Registration(rows[0][0], rows[0][1], WorkerState(rows[0][2]))
+    worker_id, term, state, former = rows[0]
+    before = None if former is None else msgspec.json.decode(former)
+    return Registration(worker_id, term, WorkerState(state), before)
 
 
 def attach_token(worker_id: int, token_id: int) -> Statement[bool]:

@@ -128,13 +128,14 @@ select e.id, e.name, e.url, e.events, e.queues, e.kinds, e.created_by, e.created
 from holdfast.endpoints e order by e.name;
 
 -- name: remove_endpoint
--- Forgets an endpoint with all its deliveries; what carries them finds nothing to deliver.  No row: there is none.
+-- Forgets an endpoint with all its deliveries, and answers it; what carries them finds nothing to deliver.  No row: there
+-- is none.
 with gone as (
-    delete from holdfast.endpoints e where e.name = $1::text returning e.id
+    delete from holdfast.endpoints e where e.name = $1::text returning e.*
 ), forgotten as (
     delete from holdfast.deliveries d using gone g where d.endpoint_id = g.id
 )
-select g.id from gone g;
+select g.id, g.name, g.url, g.events, g.queues, g.kinds, g.created_by, g.created_at from gone g;
 
 -- name: prune_deliveries
 -- Deletes up to $3 deliveries that were made more than $2 seconds ago and that no live job carries.

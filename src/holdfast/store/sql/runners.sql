@@ -2,19 +2,28 @@
 
 -- name: register_runner
 -- Makes a runner, or begins a new term of the one with this name.  A drain that was asked for holds.  $10 is how long it
--- may be silent, in seconds.  Answers id, term and state.  Waits for whoever registers the same name.
-insert into holdfast.workers as w (name, host, pid, version, queues, kinds, labels, slots, capacity, ttl, protocol, term,
-                                   started_at, renewed_at, expires_at, contact_at)
-values ($1::text, $2::text, 0, $3::text, $4::text[], $5::text[], $6::text[], $7::integer, $8::text::jsonb,
-        make_interval(secs => $10::double precision), $9::integer, 1, holdfast.now(), holdfast.now(),
-        holdfast.now() + make_interval(secs => $10::double precision), holdfast.now())
-on conflict (name) where term is not null do update
-set host = excluded.host, version = excluded.version, queues = excluded.queues, kinds = excluded.kinds,
-    labels = excluded.labels, slots = excluded.slots, capacity = excluded.capacity, ttl = excluded.ttl,
-    protocol = excluded.protocol, term = w.term + 1, started_at = excluded.started_at, renewed_at = excluded.renewed_at,
-    expires_at = excluded.expires_at, contact_at = excluded.contact_at, ended_at = null,
-    state = case when w.drain_requested_at is null then 'online' else 'draining' end
-returning w.id, w.term, w.state;
+-- may be silent, in seconds.  Answers id, term, state, and how the former term was registered.  Waits for whoever
+-- registers the same name.
+with former as materialized (
+    select jsonb_build_object('term', f.term, 'token', f.token_id, 'host', f.host, 'version', f.version, 'labels', f.labels,
+                              'queues', f.queues, 'kinds', f.kinds, 'slots', f.slots, 'capacity', f.capacity) as was
+    from holdfast.workers f where f.name = $1::text and f.term is not null for no key update
+), made as (
+    insert into holdfast.workers as w (name, host, pid, version, queues, kinds, labels, slots, capacity, ttl, protocol,
+                                       term, started_at, renewed_at, expires_at, contact_at)
+    select $1::text, $2::text, 0, $3::text, $4::text[], $5::text[], $6::text[], $7::integer, $8::text::jsonb,
+           make_interval(secs => $10::double precision), $9::integer, 1, holdfast.now(), holdfast.now(),
+           holdfast.now() + make_interval(secs => $10::double precision), holdfast.now()
+    from (select count(*) from former) f
+    on conflict (name) where term is not null do update
+    set host = excluded.host, version = excluded.version, queues = excluded.queues, kinds = excluded.kinds,
+        labels = excluded.labels, slots = excluded.slots, capacity = excluded.capacity, ttl = excluded.ttl,
+        protocol = excluded.protocol, term = w.term + 1, started_at = excluded.started_at,
+        renewed_at = excluded.renewed_at, expires_at = excluded.expires_at, contact_at = excluded.contact_at,
+        ended_at = null, state = case when w.drain_requested_at is null then 'online' else 'draining' end
+    returning w.id, w.term, w.state
+)
+select m.id, m.term, m.state, (select f.was::text from former f) from made m;
 
 -- name: attach_token
 -- Lets token $2 speak for runner $1, and no other token any more.  Locks the worker's row.
