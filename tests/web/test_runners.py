@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast.app.handler import JobRequest
 from holdfast.model.token import Role
-from tests.web.conftest import Service
+from tests.web.conftest import Serve, Service
 
 MACHINE = {"name": "build-1", "protocols": [1], "slots": 2}
 
@@ -141,7 +141,52 @@ async def test_the_token_of_an_assignment_is_good_for_it_alone(
     assert problem(await own.post(f"{elsewhere}/start", json={})) == (403, "assignment-foreign")
     assert problem(await own.post("/runner/v1/sync", json={})) == (403, "access-denied")
     assert (await own.post(f"{place}/finish", json={"outcome": "completed"})).status_code == 200
-    assert (await own.post(f"{place}/progress", json={})).status_code in (401, 409)
+    assert problem(await own.post(f"{place}/progress", json={})) == (401, "token-invalid")
+
+
+@pytest.mark.parametrize("end", ["finish", "loss"])
+async def test_the_token_of_an_assignment_ends_with_it_on_every_server(
+    serve: Serve, client: holdfast.Client, end: str
+) -> None:
+    """Also where it was shown a moment ago: not even the rest of a log comes in by it, which the runner may send."""
+    first, second = await serve(), await serve()
+    runner = await register(first)
+    offer, place = await offered(client, runner)
+    await runner.post(f"{place}/start", json={})
+    programs = [await server.caller(text=offer["token"]) for server in (first, second)]
+    for offset, program in enumerate(programs):
+        headers = {"Holdfast-Offset": str(offset)}
+        assert (await program.patch(f"{place}/logs/stdout", content=b"x", headers=headers)).is_success
+    if end == "finish":
+        await runner.post(f"{place}/finish", json={"outcome": "completed"})
+    else:
+        await runner.post("/runner/v1/sync", json={"held": []})
+    for program in programs:
+        for offset in (1, 2):
+            headers = {"Holdfast-Offset": str(offset)}
+            late = await program.patch(f"{place}/logs/stdout", content=b"x", headers=headers)
+            assert problem(late) == (401, "token-invalid")
+        assert problem(await program.post(f"{place}/finish", json={"outcome": "completed"})) == (
+            401,
+            "token-invalid",
+        )
+
+
+async def test_a_program_at_work_is_not_hurt_by_those_who_guess(
+    serve: Serve, client: holdfast.Client
+) -> None:
+    """Nor do those count as guesses who show a token that was good until its assignment ended."""
+    service = await serve(failures_burst=2.0, failures_rate=0.01)
+    runner = await register(service)
+    offer, place = await offered(client, runner)
+    program = await service.caller(text=offer["token"])
+    assert (await program.post(f"{place}/start", json={})).is_success
+    guesser = await service.caller(text="holdfast_wrong")
+    guesses = [await guesser.post(f"{place}/progress", json={}) for _ in range(3)]
+    assert [guess.status_code for guess in guesses] == [401, 401, 429]
+    assert (await program.post(f"{place}/progress", json={})).is_success
+    await runner.post(f"{place}/finish", json={"outcome": "completed"})
+    assert [(await program.post(f"{place}/progress", json={})).status_code for _ in range(2)] == [401, 429]
 
 
 async def test_a_runner_that_needs_no_token_shuts_nobody_out(service: Service) -> None:

@@ -25,7 +25,9 @@ from holdfast.web.pacing import Pacer
 
 # A token that was good is taken for good for so long, in seconds; a revocation is heard of at once.
 REMEMBERED = 5.0
-# That of a runner for longer: whatever it says is checked once more against the token that is its own.
+# That of a runner for longer: whatever it says is checked once more against the token that is its own.  That of an
+# assignment is looked up each time, for it ends with the assignment, and no server tells the others of an end; it
+# is remembered as one that nobody has guessed.
 REMEMBERED_RUNNER = 60.0
 MOST_REMEMBERED = 20_000
 ANONYMOUS = "anonymous"
@@ -90,20 +92,29 @@ class Gate:
         return Caller(token.name, token.role, address, token)
 
     async def _token(self, sha256: bytes, address: str) -> TokenRecord:
-        known = self._known.get(sha256)
-        if known is not None and known[1] > time.monotonic():
-            return known[0]
-        # Whoever tries many is not even looked up; who was let in a moment ago is not hurt by them.
-        self._failures.check(address)
+        known = self._remembered(sha256)
+        if known is not None and known.role is not Role.ASSIGNMENT:
+            return known
+        if known is None:
+            # Whoever tries many is not even looked up; who was let in a moment ago is not hurt by them.
+            self._failures.check(address)
         token = await self._database.run(tokens.use_token(sha256))
         if token is None:
-            self._failures.take(address)
+            if self._known.pop(sha256, None) is None:
+                self._failures.take(address)
             raise await self._refusal(sha256)
-        seconds = REMEMBERED_RUNNER if token.role is Role.RUNNER else REMEMBERED
+        self._remember(sha256, token)
+        return token
+
+    def _remembered(self, sha256: bytes) -> TokenRecord | None:
+        token, until = self._known.get(sha256, (None, 0.0))
+        return token if until > time.monotonic() else None
+
+    def _remember(self, sha256: bytes, token: TokenRecord) -> None:
+        seconds = REMEMBERED_RUNNER if token.role in (Role.RUNNER, Role.ASSIGNMENT) else REMEMBERED
         self._known[sha256] = (token, time.monotonic() + seconds)
         if len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
-        return token
 
     async def _refusal(self, sha256: bytes) -> TokenInvalid | RunnerSuperseded:
         """Return why a token is not good; a runner has to know whether another one has its name."""
