@@ -16,7 +16,7 @@ from holdfast.testing import ThrowawayDatabase
 async def test_a_token_is_known_by_its_hash_alone(db: ThrowawayDatabase, operator: Operator) -> None:
     """Its text is nowhere in the database, and finds it all the same."""
     made = await operator.tokens.create("ci", Role.PRODUCER)
-    found = await db.database.run(tokens.use_token(token_hash(made.text)))
+    [found] = await db.database.run(tokens.use_tokens([token_hash(made.text)]))
     assert found is not None
     assert (found.name, found.role, found.created_by) == ("ci", Role.PRODUCER, "alice")
     stored = await db.value(
@@ -30,7 +30,7 @@ async def test_a_token_is_known_by_its_hash_alone(db: ThrowawayDatabase, operato
 async def test_another_text_finds_nothing(db: ThrowawayDatabase, operator: Operator) -> None:
     """One character off is as far off as any."""
     made = await operator.tokens.create("ci", Role.PRODUCER)
-    assert await db.database.run(tokens.use_token(token_hash(made.text + "x"))) is None
+    assert await db.database.run(tokens.use_tokens([token_hash(made.text + "x")])) == [None]
 
 
 async def test_a_revoked_token_is_good_for_nothing(db: ThrowawayDatabase, operator: Operator) -> None:
@@ -39,7 +39,7 @@ async def test_a_revoked_token_is_good_for_nothing(db: ThrowawayDatabase, operat
     await operator.tokens.revoke(made.record.id, "it leaked")
     again = await operator.tokens.revoke(made.record.id)
     assert again.revoked_at is not None
-    assert await db.database.run(tokens.use_token(token_hash(made.text))) is None
+    assert await db.database.run(tokens.use_tokens([token_hash(made.text)])) == [None]
     await operator.tokens.create("ci", Role.PRODUCER)
     acts = [act.action for act in await operator.audit() if act.action.startswith("token.")]
     assert acts == ["token.create", "token.revoke", "token.create"]
@@ -61,7 +61,7 @@ async def test_an_expired_token_is_good_for_nothing(db: ThrowawayDatabase, opera
     """The database's clock decides."""
     made = await operator.tokens.create("ci", Role.PRODUCER, expires=60)
     await db.fetch("update holdfast.tokens set expires_at = holdfast.now() - interval '1 second'")
-    assert await db.database.run(tokens.use_token(token_hash(made.text))) is None
+    assert await db.database.run(tokens.use_tokens([token_hash(made.text)])) == [None]
 
 
 async def test_a_name_belongs_to_one_valid_token(operator: Operator) -> None:
@@ -82,9 +82,9 @@ async def test_only_the_protocol_gives_tokens_to_runners(operator: Operator) -> 
 async def test_use_is_noted_once_a_minute(db: ThrowawayDatabase, operator: Operator) -> None:
     """The second use within a minute writes nothing."""
     made = await operator.tokens.create("ci", Role.PRODUCER)
-    await db.database.run(tokens.use_token(token_hash(made.text)))
+    await db.database.run(tokens.use_tokens([token_hash(made.text)]))
     first = await db.fetch("select last_used_at, xmin::text from holdfast.tokens")
-    await db.database.run(tokens.use_token(token_hash(made.text)))
+    await db.database.run(tokens.use_tokens([token_hash(made.text)]))
     assert first[0][0] is not None
     assert await db.fetch("select last_used_at, xmin::text from holdfast.tokens") == first
 
@@ -101,3 +101,14 @@ async def test_an_act_from_the_network_is_audited_with_its_address(db: Throwaway
         ("token.create", "192.0.2.7"),
         ("queue.pause", "192.0.2.7"),
     ]
+
+
+async def test_tokens_that_are_shown_at_once_are_told_apart(
+    db: ThrowawayDatabase, operator: Operator
+) -> None:
+    """Each is answered in its place, also one that is shown twice, and one that nobody made."""
+    one, other = [await operator.tokens.create(name, Role.PRODUCER) for name in ("one", "other")]
+    shown = [other.text, "holdfast_wrong", one.text, other.text]
+    found = await db.database.run(tokens.use_tokens([token_hash(text) for text in shown]))
+    assert [token and token.name for token in found] == ["other", None, "one", "other"]
+    assert await db.value("select count(*) from holdfast.tokens where last_used_at is null") == 0

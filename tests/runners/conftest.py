@@ -116,7 +116,7 @@ class Yard:
         wishes: dict[str, Any] = {"name": name, "protocols": [1], "slots": 1} | options
         asked = Register(**wishes)
         registered = await self.desk.registrar.register(asked, "test")
-        token = await self.db.database.run(tokens.use_token(token_hash(registered.token)))
+        [token] = await self.db.database.run(tokens.use_tokens([token_hash(registered.token)]))
         assert token is not None
         return Machine(self, registered, RunnerCaller(registered.runner.id, token.id))
 

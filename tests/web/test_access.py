@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from holdfast.client.token_operator import token_hash
 from holdfast.errors import SettingInvalid
 from holdfast.model.token import Right, Role
 from holdfast.rules.access import allows
+from holdfast.store.statement import Statement
 from holdfast.store.tokens import Grant, create_token
 from holdfast.testing import ThrowawayDatabase
 from tests.web.conftest import Serve, Service
@@ -112,6 +114,26 @@ async def test_a_revoked_token_is_refused_at_once(service: Service, db: Throwawa
             await asyncio.sleep(0.01)
 
 
+async def test_a_token_that_is_revoked_while_it_is_looked_up_is_not_remembered(
+    service: Service, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is older than the revocation, of which the gate hears before it has the answer."""
+    text, record = await service.token(Role.VIEWER)
+    caller, look = await service.caller(text=text), db.database.run
+
+    async def slow(statement: Statement[Any], connection: Any = None) -> Any:
+        answer = await look(statement, connection)
+        if statement.name == "use_tokens":
+            monkeypatch.undo()
+            await Operator(db.database, "test").tokens.revoke(record.id)
+            service.server.gate.notified("tokens", "")
+        return answer
+
+    monkeypatch.setattr(db.database, "run", slow)
+    statuses = [(await caller.get("/api/v1/jobs")).status_code for _ in range(2)]
+    assert statuses == [200, 401]
+
+
 async def test_all_tokens_revoked_is_not_the_same_as_none(service: Service, db: ThrowawayDatabase) -> None:
     """The service does not fall open when the last token ends."""
     _, record = await service.token(Role.ADMIN)
@@ -138,9 +160,10 @@ async def test_who_asks_too_often_is_told_to_wait(serve: Serve) -> None:
     """Each token has its own pace."""
     service = await serve(rate=1.0)
     one, other = await service.caller(Role.VIEWER), await service.caller(Role.PRODUCER)
-    statuses = [(await one.get("/api/v1/jobs")).status_code for _ in range(5)]
-    assert statuses[:2] == [200, 200]
-    assert statuses[-1] == 429
+    assert [(await one.get("/api/v1/jobs")).status_code for _ in range(2)] == [200, 200]
+    # However slow the machine is, so many at once do not get their share of time back one by one.
+    rest = await asyncio.gather(*(one.get("/api/v1/jobs") for _ in range(20)))
+    assert 429 in [answer.status_code for answer in rest]
     assert (await other.get("/api/v1/jobs")).status_code == 200
 
 

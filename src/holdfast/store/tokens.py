@@ -44,17 +44,19 @@ def create_token(grant: Grant) -> Statement[TokenRecord | None]:
     return Statement("create_token", _SQL["create_token"], parameters, _token)
 
 
-def use_token(sha256: bytes) -> Statement[TokenRecord | None]:
-    """Find the valid token with this hash and note that it is used; None where there is none."""
-    return Statement("use_token", _SQL["use_token"], (sha256,), partial(_used, sha256))
+def use_tokens(hashes: Sequence[bytes]) -> Statement[list[TokenRecord | None]]:
+    """Find the valid tokens with these hashes and note that they are used; None where there is none."""
+    return Statement("use_tokens", _SQL["use_tokens"], (list(hashes),), partial(_used, hashes))
 
 
-def _used(sha256: bytes, rows: Sequence[Row]) -> TokenRecord | None:
-    # The index has found it by its hash, in a time that tells nothing of its text; this comparison says so
-    # for whoever reads the code.
-    if not rows or not hmac.compare_digest(rows[0][-1], sha256):
-        return None
-    return _record(rows[0][:-1])
+def _used(hashes: Sequence[bytes], rows: Sequence[Row]) -> list[TokenRecord | None]:
+    found: list[TokenRecord | None] = [None] * len(hashes)
+    for nth, sha256, *record in rows:
+        # The index has found it by its hash, in a time that tells nothing of its text; this comparison says
+        # so for whoever reads the code.
+        if hmac.compare_digest(sha256, hashes[nth - 1]):
+            found[nth - 1] = _record(record)
+    return found
 
 
 def has_tokens() -> Statement[bool]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
@@ -18,6 +19,7 @@ from holdfast.errors import AccessDenied, InputInvalid, OriginRefused, RunnerSup
 from holdfast.model.token import Caller, Right, Role, TokenRecord
 from holdfast.rules.access import allows
 from holdfast.rules.pace import Pace
+from holdfast.runners.flight import Flight
 from holdfast.store import tokens
 from holdfast.store.database import Database
 from holdfast.web.config import LOOPBACK, WebConfig
@@ -25,9 +27,9 @@ from holdfast.web.pacing import Pacer
 
 # A token that was good is taken for good for so long, in seconds; a revocation is heard of at once.
 REMEMBERED = 5.0
-# That of a runner for longer: whatever it says is checked once more against the token that is its own.  That of an
-# assignment is looked up each time, for it ends with the assignment, and no server tells the others of an end; it
-# is remembered as one that nobody has guessed.
+# That of a runner for longer: whatever it says is checked once more against the token that is its own.
+# That of an assignment is looked up each time, for it ends with the assignment, and no server tells others of
+# an end; it is remembered as one that nobody has guessed.
 REMEMBERED_RUNNER = 60.0
 MOST_REMEMBERED = 20_000
 ANONYMOUS = "anonymous"
@@ -36,6 +38,8 @@ PASSED_ON = (b"forwarded", b"via", b"x-real-ip")
 PASSED_ON_SORT = b"x-forwarded-"
 
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
+# Tokens by their hashes, and until when each is remembered.
+Memory: TypeAlias = OrderedDict[bytes, tuple[TokenRecord, float]]
 
 
 class Gate:
@@ -48,7 +52,9 @@ class Gate:
         self._database = database
         self._requests = Pacer("requests", Pace(config.rate, 2 * config.rate))
         self._failures = Pacer("failures to log in", Pace(config.failures_rate, config.failures_burst))
-        self._known: OrderedDict[bytes, tuple[TokenRecord, float]] = OrderedDict()
+        self._known: Memory = OrderedDict()
+        # Programs that log show theirs with each piece: what comes at once is looked up at once.
+        self._lookups: Flight[bytes, TokenRecord | None] = Flight(self._look_up)
         self._has_tokens = False
 
     async def __call__(self, connection: AnyConnection, handler: BaseRouteHandler) -> None:
@@ -72,7 +78,7 @@ class Gate:
     def notified(self, topic: str, _rest: str) -> None:
         """Forget what may have been revoked."""
         if topic in ("tokens", "reconnected"):
-            self._known.clear()
+            self._known = OrderedDict()
 
     async def has_tokens(self) -> bool:
         """Look whether a token was ever made."""
@@ -98,23 +104,22 @@ class Gate:
         if known is None:
             # Whoever tries many is not even looked up; who was let in a moment ago is not hurt by them.
             self._failures.check(address)
-        token = await self._database.run(tokens.use_token(sha256))
+        # Where all is forgotten meanwhile the answer may be older than a revocation: it is forgotten as well.
+        memory = self._known
+        token = await self._lookups.join(sha256)
         if token is None:
-            if self._known.pop(sha256, None) is None:
+            if memory.pop(sha256, None) is None:
                 self._failures.take(address)
             raise await self._refusal(sha256)
-        self._remember(sha256, token)
+        _remember(memory, sha256, token)
         return token
+
+    async def _look_up(self, hashes: Sequence[bytes]) -> Sequence[TokenRecord | None]:
+        return await self._database.run(tokens.use_tokens(hashes))
 
     def _remembered(self, sha256: bytes) -> TokenRecord | None:
         token, until = self._known.get(sha256, (None, 0.0))
         return token if until > time.monotonic() else None
-
-    def _remember(self, sha256: bytes, token: TokenRecord) -> None:
-        seconds = REMEMBERED_RUNNER if token.role in (Role.RUNNER, Role.ASSIGNMENT) else REMEMBERED
-        self._known[sha256] = (token, time.monotonic() + seconds)
-        if len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
 
     async def _refusal(self, sha256: bytes) -> TokenInvalid | RunnerSuperseded:
         """Return why a token is not good; a runner has to know whether another one has its name."""
@@ -123,6 +128,14 @@ class Gate:
             return RunnerSuperseded(worker_id)
         problem = "this token was never made, is revoked or has expired"
         return TokenInvalid(problem)
+
+
+def _remember(memory: Memory, sha256: bytes, token: TokenRecord) -> None:
+    seconds = REMEMBERED_RUNNER if token.role in (Role.RUNNER, Role.ASSIGNMENT) else REMEMBERED
+    memory[sha256] = (token, time.monotonic() + seconds)
+    memory.move_to_end(sha256)
+    if len(memory) > MOST_REMEMBERED:
+        memory.popitem(last=False)
 
 
 def _bearer(shown: str | None) -> str:

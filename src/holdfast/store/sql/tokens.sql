@@ -10,17 +10,25 @@ on conflict (name) where revoked_at is null and role in ('admin', 'operator', 'p
 do nothing
 returning id, name, role, worker_id, job_id, attempt, created_by, created_at, expires_at, revoked_at, last_used_at;
 
--- name: use_token
--- The valid token with the hash $1, as somebody uses it; noted at most once a minute.  Zero rows: there is none.
+-- name: use_tokens
+-- The valid tokens with these hashes, as somebody uses them, by the place of each; noted at most once a minute.
+-- Locks rows to note it, skipping those that others hold: nobody waits here.  No row for a hash: there is none.
 with found as materialized (
-    select t.* from holdfast.tokens t
-    where t.sha256 = $1::bytea and t.revoked_at is null and (t.expires_at is null or t.expires_at > holdfast.now())
+    select u.nth, t.* from unnest($1::bytea[]) with ordinality as u (asked, nth)
+    join holdfast.tokens t on t.sha256 = any (array[u.asked])
+    where t.revoked_at is null and (t.expires_at is null or t.expires_at > holdfast.now())
+), idle as materialized (
+    select t.id from holdfast.tokens t
+    where t.id = any (array(
+        select f.id from found f
+        where f.last_used_at is null or f.last_used_at < holdfast.now() - interval '1 minute'
+    ))
+    for no key update skip locked
 ), noted as (
-    update holdfast.tokens t set last_used_at = holdfast.now() from found f
-    where t.id = f.id and (f.last_used_at is null or f.last_used_at < holdfast.now() - interval '1 minute')
+    update holdfast.tokens t set last_used_at = holdfast.now() from idle i where t.id = any (array[i.id])
 )
-select f.id, f.name, f.role, f.worker_id, f.job_id, f.attempt, f.created_by, f.created_at, f.expires_at,
-       f.revoked_at, f.last_used_at, f.sha256
+select f.nth, f.sha256, f.id, f.name, f.role, f.worker_id, f.job_id, f.attempt, f.created_by, f.created_at, f.expires_at,
+       f.revoked_at, f.last_used_at
 from found f;
 
 -- name: has_tokens
