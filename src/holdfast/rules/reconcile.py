@@ -12,11 +12,10 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """*missing* is taken from the runner, *unseen* is offered to it again, *strangers* it has to stop."""
+    """*missing* is taken from the runner, *unseen* is offered to it again."""
 
     missing: tuple[Held, ...]
     unseen: tuple[Held, ...]
-    strangers: tuple[Pair, ...]
 
 
 def reconcile(held: Sequence[Held], listed: Collection[Pair], number: int | None) -> Reconciled:
@@ -34,5 +33,4 @@ def reconcile(held: Sequence[Held], listed: Collection[Pair], number: int | None
             unseen.append(one)
         elif number is None or one.accepted_by < number:
             missing.append(one)
-    known = {(one.job_id, one.attempt) for one in held}
-    return Reconciled(tuple(missing), tuple(unseen), tuple(pair for pair in listed if pair not in known))
+    return Reconciled(tuple(missing), tuple(unseen))

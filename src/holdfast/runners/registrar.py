@@ -66,8 +66,7 @@ class Registrar:
         self._events.emit("runner.left", worker_id=runner.id, runner=runner.name)
 
     async def _check_own(self, name: str, own: int) -> None:
-        facts = await self._database.run(runners.runner_facts(name))
-        if facts is None or facts.id != own:
+        if await self._database.run(runners.find_runner(name)) != own:
             raise AccessDenied(Role.RUNNER, f"register {name!r}")
 
     async def _store(self, new: NewRunner, text: str, actor: str, database: Database) -> Registration:

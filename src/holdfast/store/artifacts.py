@@ -15,7 +15,7 @@ _SQL = blocks("artifacts")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The hash of the file that is kept, None where there is no room, and whether it is the one that just came."""
+    """The hash of the file that is kept, None without room, and whether it is the one that just came."""
 
     sha256: str | None
     new: bool
@@ -29,7 +29,7 @@ def lock_artifacts(job_id: int) -> Statement[list[object]]:
 def store_artifact(
     fence: Fence, worker_id: int, name: str, data: bytes, limits: ArtifactLimits
 ) -> Statement[Stored | None]:
-    """Keep a file of a held assignment, after `lock_artifacts` in the same transaction; None: the lease was lost."""
+    """Keep a file of a held assignment, after `lock_artifacts` in the transaction; None: lost lease."""
     parameters = (fence.job_id, fence.attempt, worker_id, name, data, limits.count, limits.total_bytes)
     return Statement("store_artifact", _SQL["store_artifact"], parameters, _stored)
 

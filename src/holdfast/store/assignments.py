@@ -12,7 +12,7 @@ from holdfast.model.runner import Held, Rung, Truth
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, is_any
-from holdfast.store.workers import Rescued
+from holdfast.store.workers import Rescued, rescued
 
 _SQL = blocks("assignments")
 
@@ -92,16 +92,12 @@ def take_missing(fences: Sequence[Fence], worker_ids: Sequence[int]) -> Statemen
         [fence.attempt for fence in fences],
         list(worker_ids),
     )
-    return Statement("take_missing", _SQL["take_missing"], parameters, _rescued)
+    return Statement("take_missing", _SQL["take_missing"], parameters, rescued)
 
 
 def take_stalled(term: int, limit: int) -> Statement[list[Rescued]]:
     """Take jobs away that have shown no life for their stall limit."""
-    return Statement("take_stalled", _SQL["take_stalled"], (term, limit), _rescued)
-
-
-def _rescued(rows: Sequence[Row]) -> list[Rescued]:
-    return [Rescued(*row) for row in rows]
+    return Statement("take_stalled", _SQL["take_stalled"], (term, limit), rescued)
 
 
 @dataclass(frozen=True, slots=True)

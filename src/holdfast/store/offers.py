@@ -13,7 +13,7 @@ from holdfast.rules.matching import Candidate, Route
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement
-from holdfast.store.workers import Rescued
+from holdfast.store.workers import Rescued, rescued
 
 _SQL = blocks("offers")
 
@@ -32,7 +32,6 @@ class Room:
     """What a runner may hold, and what it holds of each queue."""
 
     worker_id: int
-    term: int
     slots: int
     held: dict[str, int]
 
@@ -52,7 +51,7 @@ def runners_room(worker_ids: Sequence[int]) -> Statement[list[Room]]:
 
 
 def _rooms(rows: Sequence[Row]) -> list[Room]:
-    return [Room(row[0], row[1], row[2], msgspec.json.decode(row[3], type=dict[str, int])) for row in rows]
+    return [Room(row[0], row[1], msgspec.json.decode(row[2], type=dict[str, int])) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +109,7 @@ def _assignments(rows: Sequence[Row]) -> list[Assignment]:
 
 def expire_offers(term: int, seconds: float, limit: int) -> Statement[list[Rescued]]:
     """Release offers that nobody accepted."""
-    return Statement("expire_offers", _SQL["expire_offers"], (term, seconds, limit), _rescued)
-
-
-def _rescued(rows: Sequence[Row]) -> list[Rescued]:
-    return [Rescued(*row) for row in rows]
+    return Statement("expire_offers", _SQL["expire_offers"], (term, seconds, limit), rescued)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import msgspec
 
@@ -82,28 +81,9 @@ def resume_runner(worker_id: int) -> Statement[bool]:
     return Statement("resume_runner", _SQL["resume_runner"], (worker_id,), is_any)
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerFacts:
-    """What decides how well a runner is heard, as of *now*, and how many jobs it holds."""
-
-    id: int
-    term: int
-    state: WorkerState
-    renewed_at: datetime
-    now: datetime
-    held: int
-
-
-def runner_facts(name: str) -> Statement[RunnerFacts | None]:
-    """Look a runner up by its name."""
-    return Statement("runner_facts", _SQL["runner_facts"], (name,), _facts)
-
-
-def _facts(rows: Sequence[Row]) -> RunnerFacts | None:
-    if not rows:
-        return None
-    worker_id, term, state, *rest = rows[0]
-    return RunnerFacts(worker_id, term, WorkerState(state), *rest)
+def find_runner(name: str) -> Statement[int | None]:
+    """Look up the id of a runner by its name."""
+    return Statement("find_runner", _SQL["find_runner"], (name,), first_value)
 
 
 def has_runners() -> Statement[bool]:

@@ -128,8 +128,9 @@ def declare_lost(term: int) -> Statement[list[int]]:
 
 def rescue_jobs(term: int, limit: int) -> Statement[list[Rescued]]:
     """Take jobs from workers that are lost or gone."""
-    return Statement("rescue_jobs", _SQL["rescue_jobs"], (term, limit), _rescued)
+    return Statement("rescue_jobs", _SQL["rescue_jobs"], (term, limit), rescued)
 
 
-def _rescued(rows: Sequence[Row]) -> list[Rescued]:
+def rescued(rows: Sequence[Row]) -> list[Rescued]:
+    """Read what became of jobs that were taken away."""
     return [Rescued(*row) for row in rows]

@@ -2,8 +2,8 @@
 
 -- name: register_runner
 -- Makes a runner, or begins a new term of the one with this name.  A drain that was asked for holds.  $10 is how long it
--- may be silent, in seconds.  Answers id, term, state, and how the former term was registered.  Waits for whoever
--- registers the same name.
+-- may be silent, in seconds.  Answers id, term, state, and how the former term was registered.  Locks the worker's
+-- row; waits for whoever registers the same name.
 with former as materialized (
     select jsonb_build_object('term', f.term, 'token', f.token_id, 'host', f.host, 'version', f.version, 'labels', f.labels,
                               'queues', f.queues, 'kinds', f.kinds, 'slots', f.slots, 'capacity', f.capacity) as was
@@ -71,11 +71,9 @@ with resumed as (
 )
 select r.id, pg_notify('holdfast', 'drain:' || r.id) from resumed r;
 
--- name: runner_facts
--- A runner by its name: id, term, state, when it was last heard, how many jobs it holds.  Zero rows: there is none.
-select w.id, w.term, w.state, w.renewed_at, holdfast.now(),
-       (select count(*) from holdfast.live_jobs l where l.worker_id = any (array[w.id]))
-from holdfast.workers w where w.name = $1::text and w.term is not null;
+-- name: find_runner
+-- The id of the runner with this name.  Zero rows: there is none.
+select w.id from holdfast.workers w where w.name = $1::text and w.term is not null;
 
 -- name: has_runners
 -- Whether a runner is there that may hold something.  Locks nothing.
