@@ -295,7 +295,8 @@ WHY = [
 async def test_a_waiting_job_says_why(yard: Yard, options: Any, machines: Any, sentence: str) -> None:
     """One sentence that says what is missing."""
     operator = Operator(yard.db.database, "me")
-    for number, wishes in enumerate(machines, 1):
+    for number, asked in enumerate(machines, 1):
+        wishes = dict(asked)
         gone, draining = wishes.pop("gone", False), wishes.pop("draining", False)
         machine = await yard.machine(f"build-{number}", **wishes)
         if gone:
