@@ -18,6 +18,7 @@ from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.leadership import Leadership
 from holdfast.maintenance.rescuer import Rescuer
 from holdfast.rules.liveness import Intervals
+from holdfast.runners import dispatcher
 from holdfast.runners.desk import Desk
 from holdfast.runners.hearing import RunnerCaller
 from holdfast.runners.messages import (
@@ -165,6 +166,12 @@ class Yard:
 def intervals() -> Intervals:
     """The intervals of the service."""
     return Intervals()
+
+
+@pytest.fixture
+def only_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers look for jobs when they are woken, and not from time to time."""
+    monkeypatch.setattr(dispatcher, "LONGEST_REST", 600.0)
 
 
 OpenDesk = Callable[[], Any]

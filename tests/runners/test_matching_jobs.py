@@ -138,6 +138,7 @@ async def test_jobs_of_one_key_count_together_whatever_they_ask_for(yard: Yard) 
     assert len(await machine.claim(count=10)) == 1
 
 
+@pytest.mark.usefixtures("only_woken")
 async def test_a_paused_queue_gives_nothing_until_it_is_resumed(yard: Yard) -> None:
     """The resume wakes whoever waits."""
     queues = Operator(yard.db.database, "me").queues
@@ -159,6 +160,7 @@ async def test_a_pinned_job_waits_for_its_runner(yard: Yard) -> None:
     assert (await (await yard.machine("build-2")).one()).job == job_id
 
 
+@pytest.mark.usefixtures("only_woken")
 async def test_after_its_deadline_others_may_take_a_pinned_job(yard: Yard) -> None:
     """Whoever waits is woken by the leader at that time."""
     machine = await yard.machine("build-1")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 import msgspec
+import pytest
 
 from holdfast.store import offers
 from tests.runners.conftest import Yard, fence, listed
@@ -49,10 +50,12 @@ async def test_an_offer_whose_answer_was_lost_is_offered_again(yard: Yard) -> No
     assert fence(await machine.one()) != fence(first)
 
 
+@pytest.mark.usefixtures("only_woken")
 async def test_a_sync_that_waits_is_woken_by_new_work(yard: Yard) -> None:
     """The answer is held back while there is nothing, and no longer."""
     machine = await yard.machine()
     waiting = asyncio.create_task(machine.sync(free=1, wait=30))
+    await yard.desk_hears(machine)
     [job_id] = await yard.enqueue()
     async with asyncio.timeout(5):
         answer = await waiting
