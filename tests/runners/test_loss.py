@@ -9,6 +9,7 @@ import pytest
 from holdfast.client.operator import Operator
 from holdfast.errors import AssignmentStale, RunnerHolding, RunnerSuperseded
 from holdfast.maintenance.overseer import Overseer
+from holdfast.rules.liveness import Intervals
 from holdfast.runners.logs import LogIntake, LogPatch
 from holdfast.runners.messages import AssignmentTold
 from holdfast.store.attempts import Fence
@@ -16,6 +17,12 @@ from holdfast.store.log_chunks import StreamKey
 from tests.runners.conftest import Machine, Yard, listed
 
 FINISHED = "select outcome, reason from holdfast.finished_jobs where job_id = $1"
+
+
+@pytest.fixture
+def intervals() -> Intervals:
+    """The server says once that it hears runners: since when and until when is then for the tests to say."""
+    return Intervals(sync_every=3600.0)
 
 
 async def begun(yard: Yard, machine: Machine, **options: Any) -> AssignmentTold:
