@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.model.assignment import ArtifactLimits
 from holdfast.runners.agent.artifacts import Found, find, send
-from holdfast.runners.agent.config import ArtifactLimits
 from tests.runners.agent.counterpart import Counterpart
 from tests.runners.agent.test_agent import ended
 
