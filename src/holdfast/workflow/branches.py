@@ -72,7 +72,7 @@ class Branches:
         branch = Branch(self._parent.child_name(name), self._parent)
         handle: BranchHandle[R] = BranchHandle(self, branch)
         self._handles.append(handle)
-        self._replay.branches.append(branch)
+        self._replay.branches[branch.name] = branch
         branch.cancelled = self._failed
         branch.task = asyncio.create_task(self._run(handle, code), name=f"holdfast branch {branch.name}")
         # One that is stopped before it has begun would complain that nobody awaited it.
@@ -110,8 +110,7 @@ class Branches:
             self._left(handle.branch)
 
     def _left(self, branch: Branch) -> None:
-        if branch in self._replay.branches:
-            self._replay.branches.remove(branch)
+        self._replay.branches.pop(branch.name, None)
         if self._replay.closing:
             return
         parent = self._parent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import islice
 from typing import NoReturn
 
 from holdfast.errors import HoldfastError
@@ -11,7 +12,7 @@ from holdfast.workflow.branch import Branch, Unwinding, Wait
 from holdfast.workflow.ends import Ended, Frozen
 from holdfast.workflow.ledger import Ledger
 from holdfast.workflow.notebook import Notebook
-from holdfast.workflow.rest import asleep, idle_waits
+from holdfast.workflow.rest import asleep, busy, idle_waits
 
 # How long the code of a run may take to unwind, in seconds.
 LONGEST_UNWINDING = 5.0
@@ -25,7 +26,7 @@ class Company:
 
     def __init__(self, ledger: Ledger, notebook: Notebook, *, frozen: bool) -> None:
         self.ledger, self.notebook, self.frozen = ledger, notebook, frozen
-        self.branches: list[Branch] = []
+        self.branches: dict[str, Branch] = {}
         self.closing = False
         self.verdict: Ended | None = None
         self.fate: HoldfastError | None = None
@@ -70,7 +71,7 @@ class Company:
 
     def is_alone(self) -> bool:
         """True where no other branch is doing anything, so that a wait soon suspends the run."""
-        return sum(branch.wait is None for branch in self.branches) <= 1
+        return len(list(islice(busy(self.branches), 2))) <= 1
 
     def end(self, verdict: Ended) -> NoReturn:
         """Decide how the replay ends and unwind its code; always raises `Unwinding`."""
@@ -88,16 +89,16 @@ class Company:
     def unwind(self) -> None:
         """Have all code that waits come to its end; nothing can be asked any more."""
         self.closing = True
-        for branch in self.branches:
+        for branch in self.branches.values():
             if branch.future is not None and not branch.future.done():
                 branch.future.set_exception(Unwinding())
 
     async def close(self, main: Branch) -> None:
         """End all branches once the code of *main* has ended."""
-        self.branches.remove(main)
+        del self.branches[main.name]
         self.unwind()
-        tasks = [branch.task for branch in self.branches if branch.task is not None]
-        for branch in self.branches:
+        tasks = [branch.task for branch in self.branches.values() if branch.task is not None]
+        for branch in self.branches.values():
             if branch.task is not None and branch.future is None:
                 branch.task.cancel()
         if tasks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Container, Sequence
 from typing import Any
 
 from holdfast.model.job import NewJob
@@ -29,9 +29,11 @@ class Notebook:
         """True where nothing is left to write."""
         return not (self.notes or self.posts)
 
-    async def write(self, notes: Sequence[StepNote] = (), *, others: Set[str] = frozenset()) -> None:
-        """Write *notes* with all that was collected, but for what the branches *others* are to write."""
-        written, new = self._taken(others)
+    async def write(
+        self, notes: Sequence[StepNote] = (), *, own: str | None = None, living: Container[str] = ()
+    ) -> None:
+        """Write *notes* and all that was collected, but for what *living* branches other than *own* did."""
+        written, new = self._taken(own, living)
         written += notes
         if new:
             answers = await unhurt(self.ledger, self.ledger.commit(*self._posted(written, new)))
@@ -43,15 +45,20 @@ class Notebook:
         """Complete the run and enqueue what it left to enqueue, in one transaction."""
         completion = self.ledger.completion(value)
         await self.ledger.settle()
-        await self.ledger.commit(*self._posted(*self._taken(frozenset())), completion)
+        await self.ledger.commit(*self._posted(*self._taken()), completion)
         self.ledger.settled()
 
-    def _taken(self, others: Set[str]) -> tuple[list[StepNote], list[NewJob]]:
+    def _taken(
+        self, own: str | None = None, living: Container[str] = ()
+    ) -> tuple[list[StepNote], list[NewJob]]:
+        def is_left(branch: str) -> bool:
+            return branch != own and branch in living
+
         notes, posts = self.notes, self.posts
-        self.notes = [note for note in notes if note.branch in others]
-        self.posts = [post for post in posts if post[0] in others]
-        mine = [note for note in notes if note.branch not in others]
-        return mine, [job for branch, job in posts if branch not in others]
+        self.notes = [note for note in notes if is_left(note.branch)]
+        self.posts = [post for post in posts if is_left(post[0])]
+        mine = [note for note in notes if not is_left(note.branch)]
+        return mine, [job for branch, job in posts if not is_left(branch)]
 
     def _posted(
         self, notes: Sequence[StepNote], new: Sequence[NewJob]

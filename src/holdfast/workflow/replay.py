@@ -60,7 +60,7 @@ class Replay(Company):
         """Run *code* as branch *name*; raises `LeaseLost` and what else keeps a run from being written."""
         main = Branch(name)
         main.task = asyncio.current_task()
-        self.branches.append(main)
+        self.branches[main.name] = main
         token = current_branch.set(main)
         ended: Ended | None = None
         try:
@@ -116,7 +116,7 @@ class Replay(Company):
         if self.closing and not self._over:
             raise Unwinding
         branch = current_branch.get(None)
-        if self._over or branch is None or branch not in self.branches:
+        if self._over or branch is None or self.branches.get(branch.name) is not branch:
             msg = "a Run can be used only by the code of its own workflow, while that runs"
             raise InputInvalid(msg)
         if branch.busy or asyncio.current_task() is not branch.task:
@@ -238,10 +238,8 @@ class Replay(Company):
         """
         for note in notes:
             self.history.note(note)
-        own = current_branch.get().name
-        others = {branch.name for branch in self.branches if branch.name != own}
         try:
-            await self.notebook.write(notes, others=others)
+            await self.notebook.write(notes, own=current_branch.get().name, living=self.branches)
         except HoldfastError as error:
             self.give_up(error)
 

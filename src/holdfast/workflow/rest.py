@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from holdfast.model.outcome import Suspend
@@ -15,12 +15,20 @@ SHORT = 1.0
 LONGEST_REASON = 500
 
 
-def idle_waits(branches: Sequence[Branch]) -> list[Wait]:
+def busy(branches: dict[str, Branch]) -> Iterator[Branch]:
+    """Find the branches that do not wait, the youngest first.
+
+    Asked whenever one of thousands comes to rest.  They do so in the order in which they were begun, so from
+    that side one that is busy is soon found.
+    """
+    return (branch for branch in reversed(branches.values()) if branch.wait is None)
+
+
+def idle_waits(branches: dict[str, Branch]) -> list[Wait]:
     """Return what a run waits for from outside; nothing as long as one of its branches is busy."""
-    # Asked whenever one of thousands of branches comes to rest: most often, one that is busy is soon found.
-    if any(branch.wait is None for branch in branches):
+    if any(busy(branches)):
         return []
-    return [branch.wait for branch in branches if branch.wait is not None and not branch.wait.joins]
+    return [branch.wait for branch in branches.values() if branch.wait is not None and not branch.wait.joins]
 
 
 def _first_due(waits: Sequence[Wait]) -> float | None:
