@@ -19,7 +19,7 @@ from holdfast.workflow.company import Company
 from holdfast.workflow.cuts import is_cut, unhurt
 from holdfast.workflow.ends import Ended, Raised, Returned
 from holdfast.workflow.failures import Failures
-from holdfast.workflow.history import History
+from holdfast.workflow.history import Entry, History
 from holdfast.workflow.ledger import Ledger
 from holdfast.workflow.notebook import Notebook
 from holdfast.workflow.redaction import Redactions
@@ -131,6 +131,17 @@ class Replay(Company):
             yield
         finally:
             spot.branch.busy = False
+
+    async def settled(self, kind: StepKind, name: str, ask: Callable[[Spot], Awaitable[None]]) -> Entry:
+        """Return what is recorded at the next place, after *ask* has seen to it where nothing final was."""
+        spot = self.enter(kind, name)
+        if not spot.is_final:
+            with self.occupied(spot):
+                await self.begin(spot)
+                await ask(spot)
+        entry = self.history.at(spot.branch.name, spot.place)
+        assert entry is not None  # noqa: S101 - recorded before, or just now
+        return entry
 
     async def begin(self, spot: Spot) -> None:
         """Wait until something new may be done: not while the record is frozen or the run paused."""

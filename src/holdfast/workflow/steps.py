@@ -26,13 +26,7 @@ WORTH_SHOWING = 1.0
 
 async def perform(replay: Replay, call: StepCall) -> Any:
     """Return the result of a step, recorded or new; raises the error of one that failed."""
-    spot = replay.enter(StepKind.STEP, call.name)
-    if not spot.is_final:
-        with replay.occupied(spot):
-            await replay.begin(spot)
-            await _Trial(replay, spot, call).run()
-    entry = replay.history.at(spot.branch.name, spot.place)
-    assert entry is not None  # noqa: S101 - recorded before, or just now
+    entry = await replay.settled(StepKind.STEP, call.name, lambda spot: _Trial(replay, spot, call).run())
     if entry.state is StepState.FAILED:
         raise replay.failures.rebuilt(call.name, entry.error or "{}")
     return call.result(entry.result)

@@ -58,13 +58,7 @@ async def _until(replay: Replay, spot: Spot, wait: Wait) -> None:
 
 async def signal(replay: Replay, name: str, timeout: float | None) -> Any:
     """Return the payload of the next signal of that name; raises `SignalTimeout`."""
-    spot = replay.enter(StepKind.SIGNAL, name)
-    if not spot.is_final:
-        with replay.occupied(spot):
-            await replay.begin(spot)
-            await _take_signal(replay, spot, timeout)
-    entry = replay.history.at(spot.branch.name, spot.place)
-    assert entry is not None  # noqa: S101 - recorded before, or just now
+    entry = await replay.settled(StepKind.SIGNAL, name, lambda spot: _take_signal(replay, spot, timeout))
     if entry.state is StepState.FAILED:
         raise SignalTimeout(name)
     return msgspec.json.decode(entry.result or "[null]")[0]
@@ -102,13 +96,7 @@ async def family(
     replay: Replay, kind: StepKind, name: str, jobs: Sequence[NewJob], detail: dict[str, Any]
 ) -> list[End]:
     """Start children and return how each ended: id, outcome, result, reason."""
-    spot = replay.enter(kind, name)
-    if not spot.is_final:
-        with replay.occupied(spot):
-            await replay.begin(spot)
-            await _take_children(replay, spot, jobs, detail)
-    entry = replay.history.at(spot.branch.name, spot.place)
-    assert entry is not None  # noqa: S101 - recorded before, or just now
+    entry = await replay.settled(kind, name, lambda spot: _take_children(replay, spot, jobs, detail))
     if entry.state is StepState.FAILED:
         raise replay.failures.rebuilt(name, entry.error or "{}")
     return [tuple(end) for end in msgspec.json.decode(entry.result or "[]")]
