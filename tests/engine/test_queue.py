@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
@@ -20,6 +21,7 @@ from holdfast.engine import (
     StepState,
     Suspend,
 )
+from holdfast.engine.queue import FIRST_PAUSE
 from holdfast.testing import Probe, ThrowawayDatabase
 from tests.engine.conftest import KIND, OpenStore
 
@@ -119,6 +121,20 @@ def test_a_config_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
         EngineConfig(**({"kinds": (KIND,)} | wrong))
 
 
+def away_at_first(store: EngineStore, patch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Have the database away for two statements; what is left in the answer are those to come."""
+    run, failing = store._database.run, iter(range(2))
+
+    async def away(*arguments: Any) -> Any:
+        if next(failing, None) is not None:
+            msg = "away"
+            raise holdfast.DatabaseUnavailable(msg)
+        return await run(*arguments)
+
+    patch.setattr(store._database, "run", away)
+    return failing
+
+
 async def test_an_end_waits_for_a_database_that_is_away(
     opened: OpenStore, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,21 +142,23 @@ async def test_an_end_waits_for_a_database_that_is_away(
     store = await opened()
     await store.queue.enqueue(KIND, {})
     [claim] = await store.queue.claim()
-    database = store._database
-    run, broken = database.run, 2
-
-    async def away(*arguments: Any) -> Any:
-        nonlocal broken
-        if broken:
-            broken -= 1
-            msg = "away"
-            raise holdfast.DatabaseUnavailable(msg)
-        return await run(*arguments)
-
-    monkeypatch.setattr(database, "run", away)
+    failing = away_at_first(store, monkeypatch)
     await store.queue.end(claim, Complete(7))
-    assert broken == 0
+    assert next(failing, None) is None
     assert await db.value("select result::int from holdfast.job_overview") == 7
+
+
+async def test_a_delay_is_not_prolonged_by_a_database_that_was_away(
+    opened: OpenStore, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A suspended run is due so long after its engine said so, however late that could be written."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    away_at_first(store, monkeypatch)
+    await store.queue.end(claim, Suspend("a rest", delay=60))
+    left = "select extract(epoch from wake_at - since)::float from holdfast.suspensions"
+    assert await db.value(left) < 60 - FIRST_PAUSE
 
 
 async def test_what_a_lost_answer_of_a_claim_leaves_behind_is_given_back(

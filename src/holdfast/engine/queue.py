@@ -114,11 +114,11 @@ class PostgresQueue:
         decision = transition(claim, outcome, random.random)
         await self._settle()
         seconds = time.monotonic() - self._held.get(claim.fence, time.monotonic())
-        statement = _ending(claim, decision, seconds)
         give_up, pause, doubtful = time.monotonic() + self._config.ttl, FIRST_PAUSE, False
         while True:
             try:
-                ended = await self._database.run(statement)
+                # Made anew for each try: the moment at which a suspended run is due stays the same.
+                ended = await self._database.run(_ending(claim, decision, seconds))
                 break
             except DatabaseUnavailable:
                 if time.monotonic() > give_up:
