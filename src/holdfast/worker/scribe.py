@@ -50,6 +50,7 @@ class Scribe:
         self._database, self._held, self._events = database, held, events
         self._pages: list[Page] = []
         self._flights: set[asyncio.Task[None]] = set()
+        self._stopped = False
 
     def hand_in(self, fence: Fence, notes: Sequence[StepNote]) -> asyncio.Future[bool]:
         """Write places of a run; the future tells whether it is to be paused, or raises `LeaseLost`."""
@@ -59,13 +60,14 @@ class Scribe:
         return page.written
 
     async def stop(self) -> None:
-        """Give up what is in flight."""
+        """Give up what is in flight, for good: nobody waits for it any more."""
+        self._stopped = True
         for flight in self._flights:
             flight.cancel()
         await asyncio.gather(*self._flights, return_exceptions=True)
 
     def _take_off(self) -> None:
-        if self._pages and len(self._flights) < MOST_IN_FLIGHT:
+        if self._pages and not self._stopped and len(self._flights) < MOST_IN_FLIGHT:
             batch, self._pages = self._pages[:LARGEST_BATCH], self._pages[LARGEST_BATCH:]
             flight = asyncio.create_task(self._write(batch), name="holdfast scribe")
             self._flights.add(flight)
