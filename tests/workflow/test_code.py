@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pydantic
 import pytest
 
 import holdfast
@@ -20,6 +21,23 @@ class Parcel:
 
     weight: float
     labels: list[str]
+
+
+class Crate(pydantic.BaseModel):
+    """The same as pydantic has it."""
+
+    weight: float
+    labels: list[str]
+
+
+async def parcel(weight: float) -> Parcel:
+    """A step that promises a dataclass."""
+    return Parcel(weight, ["fragile"])
+
+
+async def crate(weight: float) -> Crate:
+    """A step that promises a pydantic model."""
+    return Crate(weight=weight, labels=["fragile"])
 
 
 async def echo(what: Any) -> Any:
@@ -123,27 +141,25 @@ async def test_a_payload_comes_as_it_was_sent(client: holdfast.Client, work: Any
     assert await client.wait(handle.id, timeout=20) == [payload, None, ["z", "a", "ü"]]
 
 
+@pytest.mark.parametrize("pack", [parcel, crate])
 async def test_a_result_has_the_type_that_its_step_promises(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any, pack: Any
 ) -> None:
     """The first time as at a replay, so that code works the same on both."""
 
-    async def pack(weight: float) -> Parcel:
-        return Parcel(weight, ["fragile"])
-
     @app.workflow
     async def plan(run: holdfast.Run) -> float:
-        parcel = await run.step(pack, 1.5)
-        calls.append(repr(parcel))
+        packed = await run.step(pack, 1.5)
+        calls.append(repr(packed))
         await run.wait_signal("go")
-        return parcel.weight
+        return float(packed.weight)
 
     await work(app)
     handle = await client.enqueue(plan.job())
     await rests(handle.id)
     await client.signal(handle.id, "go")
     assert await client.wait(handle.id, timeout=20) == 1.5
-    assert calls == ["Parcel(weight=1.5, labels=['fragile'])"] * 2
+    assert calls == [f"{pack.__name__.capitalize()}(weight=1.5, labels=['fragile'])"] * 2
 
 
 async def test_poison_in_a_step_is_not_tried_again_and_can_be_caught(

@@ -92,13 +92,16 @@ class Signature:
 
     def result(self, text: str | None) -> Any:
         """Return a stored result as the type that the handler promises."""
-        if text is None:
-            return None
-        try:
-            return msgspec.json.decode(text, type=self._result, dec_hook=_from_pydantic)
-        except (msgspec.DecodeError, TypeError):
-            # Stored by an older handler, or a return type that is not data: give the plain JSON.
-            return msgspec.json.decode(text)
+        return None if text is None else as_promised(text, self._result)
+
+
+def as_promised(text: str, wanted: Any) -> Any:
+    """Return a stored result as the type that a function promises, or as plain data where it does not fit."""
+    try:
+        return msgspec.json.decode(text, type=wanted, dec_hook=_from_pydantic)
+    except (msgspec.DecodeError, TypeError):
+        # Stored by an older function, or a return type that is not data: give the plain JSON.
+        return msgspec.json.decode(text)
 
 
 def json_text(value: Any, refuse: Callable[[str], Exception]) -> str:

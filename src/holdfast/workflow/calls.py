@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.app.handler import Executor, Handler, JobRequest, Policy
 from holdfast.app.options import checked_text, seconds_from
-from holdfast.app.signature import json_text
+from holdfast.app.signature import as_promised, json_text
 from holdfast.app.workflow import Workflow
 from holdfast.errors import InputInvalid, OptionInvalid, PayloadTooLarge
 from holdfast.model.blob import Blob
@@ -21,8 +21,6 @@ from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff
 
 MAX_RESULT_BYTES = 1024 * 1024
 MAX_TRIES = 10_000
-# Of so many functions the promised type of their results is remembered.
-MOST_REMEMBERED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +70,7 @@ class StepCall:
             return None
         if self.apart:
             return msgspec.json.decode(text, type=Blob)
-        try:
-            return msgspec.json.decode(text, type=_promised(self.function))
-        except (msgspec.DecodeError, TypeError):
-            # Recorded by an older function, or a return type that is not data: give the plain JSON.
-            return msgspec.json.decode(text)
+        return as_promised(text, _promised(self.function))
 
 
 def made_call(wanted: Callable[..., Any], args: tuple[Any, ...], options: StepOptions) -> StepCall:
