@@ -7,14 +7,18 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import asyncpg
 import pytest
 
+from holdfast.model.outcome import Suspend
 from holdfast.rules.marks import from_the_start
+from holdfast.store import runs
 from holdfast.store.database import Connection
+from holdfast.store.runs import Suspended
 from holdfast.store.sqlfile import blocks, rendered
 from holdfast.testing import ThrowawayDatabase
 from holdfast.worker.sessions import Sessions
-from tests.store.scene import Scene
+from tests.store.scene import Scene, fence
 
 HOT = [
     ("attempts", "claim_jobs"),
@@ -90,6 +94,8 @@ BACKLOG = """
     select id, queue, kind, priority, 'available', now() from made"""
 ANALYZE = "analyze holdfast.jobs, holdfast.live_jobs"
 EMPTY_AGAIN = "truncate holdfast.jobs, holdfast.live_jobs"
+SHOWN = "select current_setting('plan_cache_mode'), current_setting('enable_seqscan')"
+SEND = "select holdfast.send_signal($1::bigint, 'go')"
 
 FILLINGS: dict[str, list[tuple[Any, ...]]] = {
     "empty, never analysed": [],
@@ -180,15 +186,54 @@ async def test_a_plan_made_on_empty_tables_still_serves_a_backlog(scene: Scene) 
 
 async def test_a_handlers_own_transaction_is_planned_freely(db: ThrowawayDatabase) -> None:
     """The settings that pin our plans do not reach the statements of others."""
-    shown = "select current_setting('plan_cache_mode'), current_setting('enable_seqscan')"
     async with db.database.transaction() as own:
-        assert tuple(await own.fetchrow(shown) or ()) == ("force_generic_plan", "off")
+        assert tuple(await own.fetchrow(SHOWN) or ()) == ("force_generic_plan", "off")
     sessions = Sessions(db.config, 1)
     try:
         async with sessions.transaction() as others:
-            assert tuple(await others.fetchrow(shown) or ()) == ("auto", "on")
+            assert tuple(await others.fetchrow(SHOWN) or ()) == ("auto", "on")
     finally:
         await sessions.close()
+
+
+# What is set for whatever reads and writes while a signal is sent, and when its commit wakes the run.
+MET = """
+    create table holdfast.met as
+    select ''::text as place, ''::text as plans, ''::text as scans, ''::text as bitmaps limit 0"""
+MEET = """
+    create function holdfast.meet() returns trigger language plpgsql as $$
+    begin
+        insert into holdfast.met
+        values (tg_table_name, current_setting('plan_cache_mode'), current_setting('enable_seqscan'),
+                current_setting('enable_bitmapscan'));
+        return new;
+    end $$"""
+
+
+async def test_a_signal_from_anybodys_session_is_planned_like_ours(scene: Scene) -> None:
+    """Planned anew for each signal it cost at least twice as much; the session keeps its own settings."""
+    job = await scene.one()
+    await scene.run(runs.suspend_runs([Suspended(fence(job), Suspend("a signal", signals=("go",)))]))
+    await scene.db.fetch(MET)
+    await scene.db.fetch(MEET)
+    for table in ("insert on holdfast.signals", "update on holdfast.live_jobs"):
+        await scene.db.fetch(
+            f"create trigger meet before {table} for each row execute function holdfast.meet()"
+        )
+    theirs = await asyncpg.connect(scene.db.dsn)
+    try:
+        await theirs.execute(
+            rendered("select holdfast.send_signal($1::bigint, 'go')", scene.db.schema), job.id
+        )
+        assert tuple(await theirs.fetchrow(SHOWN) or ()) == ("auto", "on")
+    finally:
+        await theirs.close()
+    pinned = ("force_generic_plan", "off", "off")
+    assert await scene.db.fetch("select * from holdfast.met") == [
+        ("signals", *pinned),
+        ("live_jobs", *pinned),
+    ]
+    assert (await scene.states())[job.id] == "available"
 
 
 def test_a_planted_full_scan_is_found() -> None:

@@ -213,11 +213,13 @@ $$;
 -- Sends a signal to a run that has not ended; it counts once the transaction commits.  Answers its id, or that of the
 -- one that was sent with the same key before.  Raises HF002 where the run has ended or never was, HF003 where the
 -- job is none.
+-- Sessions of others do not pin their plans as ours do: without its settings each signal would be planned anew.
 --   select holdfast.send_signal(42, 'approved', '{"by": "ada"}', key => 'mail 7');
 create function holdfast.send_signal(
     run_id bigint, name text, payload json default null, key text default null
 ) returns bigint
 language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
 as $$
 #variable_conflict use_variable
 declare
@@ -243,7 +245,10 @@ begin
 end
 $$;
 
-create function holdfast.signal_sent() returns trigger language plpgsql as $$
+create function holdfast.signal_sent() returns trigger
+language plpgsql
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off
+as $$
 begin
     perform holdfast.revive_runs(array[new.run_id]);
     return null;
