@@ -118,8 +118,28 @@ create index blobs_run on holdfast.blobs (run_id);
 -- Waiting and waking.  Whoever wakes a run, and the run that falls asleep, first lock its row in live_jobs and
 -- look afterwards, in a statement of its own: whoever comes second sees what the first one did.
 
--- Whether what a suspended run waits for has come.  One that waits for nothing goes on.  A family is looked at from
--- its youngest child, for the oldest end first and leave dead rows behind.
+-- Whether all children of one of these families have ended.  A family is looked at from its youngest child, for the
+-- oldest end first and leave dead rows behind.
+create function holdfast.has_ended(families bigint[]) returns boolean
+language sql stable
+as $$
+    select exists (
+        select from unnest(families) as f (id)
+        where (select l.job_id from holdfast.live_jobs l where l.family_id = f.id
+               order by l.family_id desc, l.job_id desc limit 1) is null
+    )
+$$;
+
+-- Until when the ends of children do not wake a suspended run: a millisecond for each family that it waits for; null
+-- where those are a hundred or less.  Its code is replayed with all their branches, so once for all that end meanwhile.
+create function holdfast.calm_until(asked holdfast.suspensions) returns timestamptz
+language sql stable
+as $$
+    select asked.since + make_interval(secs => cardinality(asked.families) / 1000.0)
+    where cardinality(asked.families) > 100
+$$;
+
+-- Whether what a suspended run waits for has come.  One that waits for nothing goes on.
 create function holdfast.may_go_on(asked holdfast.suspensions) returns boolean
 language sql stable
 as $$
@@ -129,21 +149,19 @@ as $$
             select from holdfast.signals g
             where g.run_id = asked.run_id and g.name = any (asked.signals) and g.consumed_at is null
         )
-        or exists (
-            select from unnest(asked.families) as f (id)
-            where (select l.job_id from holdfast.live_jobs l where l.family_id = f.id
-                   order by l.family_id desc, l.job_id desc limit 1) is null
-        )
+        or (coalesce(holdfast.calm_until(asked) <= holdfast.now(), true) and holdfast.has_ended(asked.families))
     )
 $$;
 
--- Makes those of these runs available that may go on, and those whose cancel they do not know of yet; answers them.
-create function holdfast.revive_runs(run_ids bigint[]) returns bigint[]
+-- Makes those of these runs available that may go on, and those whose cancel they do not know of yet.
+-- One that its children are not to wake yet is left to the stager.
+create function holdfast.revive_runs(run_ids bigint[]) returns void
 language plpgsql
 as $$
 declare
-    revived bigint[];
+    revived bigint;
     ready text[];
+    due timestamptz;
 begin
     perform from holdfast.live_jobs l where l.job_id = any (run_ids) order by l.job_id for update;
     with moved as (
@@ -155,11 +173,23 @@ begin
     ), gone as (
         delete from holdfast.suspensions s using moved m where s.run_id = m.job_id
     )
-    select array_agg(m.job_id), array_agg(distinct m.queue) into revived, ready from moved m;
-    if revived is not null then
+    select count(*), array_agg(distinct m.queue) into revived, ready from moved m;
+    if revived > 0 then
         perform holdfast.wake(ready);
     end if;
-    return coalesce(revived, '{}');
+    if revived < cardinality(run_ids) then
+        with calm as (
+            update holdfast.live_jobs l set run_at = holdfast.calm_until(s)
+            from holdfast.suspensions s
+            where l.job_id = any (run_ids) and l.state = 'waiting' and s.run_id = l.job_id and not s.paused
+              and l.run_at > holdfast.calm_until(s) and holdfast.has_ended(s.families)
+            returning l.run_at
+        )
+        select min(c.run_at) into due from calm c;
+        if due is not null then
+            perform holdfast.wake_stager(due);
+        end if;
+    end if;
 end
 $$;
 
