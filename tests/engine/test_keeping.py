@@ -15,12 +15,12 @@ from tests.engine.conftest import KIND, OpenStore
 
 async def test_a_claim_that_is_kept_outlives_its_ttl(opened: OpenStore, eventually: Any) -> None:
     """The lease is renewed while the block runs, so that nobody rescues the run."""
-    store, other = await opened(ttl=0.5), await opened()
+    store, other = await opened(ttl=2.0), await opened()
     await store.queue.enqueue(KIND, {})
     [claim] = await store.queue.claim()
     async with keeping(store.queue, claim, every=0.05):
         loop = asyncio.get_running_loop()
-        end = loop.time() + 1.2
+        end = loop.time() + 2.5
 
         async def past() -> bool:
             assert await other.queue.rescue() == []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.cli.wiring import WorkerProcess
 from holdfast.testing import ThrowawayDatabase
 
 Rest = Callable[..., Any]
@@ -40,3 +41,15 @@ def rests(db: ThrowawayDatabase, eventually: Any) -> Rest:
         )
 
     return wait
+
+
+@pytest.fixture
+def lapse() -> Callable[[WorkerProcess], None]:
+    """Has the time of every attempt that a worker runs be over now: ``lapse(process)``."""
+
+    def end(process: WorkerProcess) -> None:
+        for running in process.worker.held.running.values():
+            assert running.limit is not None
+            running.limit.reschedule(0.0)
+
+    return end

@@ -187,22 +187,26 @@ async def test_poison_in_a_step_is_not_tried_again_and_can_be_caught(
 
 
 async def test_an_attempt_that_takes_too_long_goes_on_from_its_record(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str]
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], lapse: Any
 ) -> None:
     """The timeout of a workflow is that of one attempt, and counts as a failure."""
+    stuck = asyncio.Event()
 
     async def note(what: str) -> None:
         calls.append(what)
         if what == "slow" and calls.count("slow") == 1:
+            stuck.set()
             await asyncio.Event().wait()
 
-    @app.workflow(timeout=0.5, retry=holdfast.Constant(timedelta(milliseconds=10)))
+    @app.workflow(retry=holdfast.Constant(timedelta(milliseconds=10)))
     async def plan(run: holdfast.Run) -> None:
         await run.step(note, "quick")
         await run.step(note, "slow")
 
-    await work(app)
+    process = await work(app)
     handle = await client.enqueue(plan.job())
+    await stuck.wait()
+    lapse(process)
     await client.wait(handle.id, timeout=20)
     assert calls == ["quick", "slow", "slow"]
     assert (await client.job(handle.id)).failures == 1

@@ -109,9 +109,10 @@ async def test_a_timeout_around_a_wait_that_stays_in_memory_is_recorded(
 
 
 async def test_a_timeout_around_branches_stops_them_all(
-    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any
+    client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase, rests: Any, eventually: Any
 ) -> None:
     """As a TaskGroup does; a replay stops them at the same places."""
+    lapsing: list[asyncio.Timeout] = []
 
     async def quick() -> str:
         return "quick"
@@ -119,7 +120,8 @@ async def test_a_timeout_around_branches_stops_them_all(
     @app.workflow
     async def order(run: holdfast.Run) -> list[Any]:
         try:
-            async with asyncio.timeout(0.1), run.branches() as branches:
+            async with asyncio.timeout(None) as limit, run.branches() as branches:
+                lapsing.append(limit)
                 first = branches.start("first", run.step(quick))
                 branches.start("second", run.step(forever))
         except TimeoutError:
@@ -128,6 +130,8 @@ async def test_a_timeout_around_branches_stops_them_all(
 
     await work(app)
     handle = await client.enqueue(order.job())
+    await eventually(lambda: db.value("select true from holdfast.steps where name = 'quick'"))
+    lapsing[0].reschedule(0.0)
     await rests(handle.id)
     await client.signal(handle.id, "go", 1)
     assert await client.wait(handle.id, timeout=20) == ["quick", "quick", 1]

@@ -16,24 +16,29 @@ LOSE = "update holdfast.workers set state = 'lost', ended_at = holdfast.now()"
 
 
 async def test_a_run_whose_timeouts_use_up_its_attempts_makes_up_for_its_steps(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str]
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], lapse: Any
 ) -> None:
     """One more attempt belongs to the compensation alone, and the run ends as failed."""
+    stuck = asyncio.Queue[None]()
 
     async def do(what: str) -> None:
         calls.append(what)
         if what == "stuck":
+            stuck.put_nowait(None)
             await asyncio.Event().wait()
 
-    @app.workflow(max_attempts=2, timeout=0.3, retry=SOON)
+    @app.workflow(max_attempts=2, timeout=60, retry=SOON)
     async def order(run: holdfast.Run) -> None:
         await run.step(do, "charge")
         run.on_failure(do, "refund")
         await run.step(do, "stuck")
 
-    await work(app)
+    process = await work(app)
     handle = await client.enqueue(order.job())
-    with pytest.raises(holdfast.JobFailed, match=r"attempts exhausted \(2 of 2\): timed out after 0.3 s"):
+    for _ in range(2):
+        await stuck.get()
+        lapse(process)
+    with pytest.raises(holdfast.JobFailed, match=r"attempts exhausted \(2 of 2\): timed out after 60 s"):
         await client.wait(handle.id, timeout=20)
     assert calls == ["charge", "stuck", "stuck", "refund"]
     assert (await client.job(handle.id)).failures == 2
@@ -69,25 +74,29 @@ async def test_a_run_that_outlives_its_last_worker_makes_up_for_its_steps(
 
 
 async def test_a_last_compensation_that_sleeps_is_still_the_last_act(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str]
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], lapse: Any
 ) -> None:
     """A suspension renews the attempts of a run, but not those of one that is at its end."""
+    stuck = asyncio.Event()
 
     async def do(what: str) -> None:
         calls.append(what)
         if what == "stuck":
+            stuck.set()
             await asyncio.Event().wait()
         if what == "refund" and calls.count("refund") == 1:
             raise OSError("not now")
 
-    @app.workflow(max_attempts=1, timeout=0.5)
+    @app.workflow(max_attempts=1)
     async def order(run: holdfast.Run) -> None:
         run.on_failure(do, "refund", max_attempts=2, retry=holdfast.Constant(timedelta(seconds=1.5)))
         await run.step(do, "charge")
         await run.step(do, "stuck")
 
-    await work(app)
+    process = await work(app)
     handle = await client.enqueue(order.job())
+    await stuck.wait()
+    lapse(process)
     with pytest.raises(holdfast.JobFailed, match="timed out after"):
         await client.wait(handle.id, timeout=30)
     assert calls == ["charge", "stuck", "refund", "refund"]

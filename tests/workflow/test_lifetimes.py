@@ -15,26 +15,29 @@ SOON = holdfast.Constant(timedelta(milliseconds=10))
 
 
 async def test_failures_count_anew_once_a_run_has_got_on(
-    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, lapse: Any
 ) -> None:
     """Three lost attempts over its life do not end a run that may fail twice in a row."""
-    stuck = [True, True, True]
+    stuck, begun = [True, True, True], asyncio.Queue[int]()
 
     async def stage(number: int) -> None:
         if stuck[number]:
             stuck[number] = False
+            begun.put_nowait(number)
             await asyncio.Event().wait()
 
-    @app.workflow(max_attempts=2, timeout=0.3, retry=SOON)
+    @app.workflow(max_attempts=2, retry=SOON)
     async def plan(run: holdfast.Run) -> str:
         for number in range(3):
             await run.step(stage, number)
             await run.wait_signal("on")
         return "done"
 
-    await work(app)
+    process = await work(app)
     handle = await client.enqueue(plan.job())
-    for _ in range(3):
+    for number in range(3):
+        assert await begun.get() == number
+        lapse(process)
         await rests(handle.id)
         assert (await client.job(handle.id)).failures == 0
         await client.signal(handle.id, "on")
