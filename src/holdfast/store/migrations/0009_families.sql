@@ -1,4 +1,60 @@
--- What the end of a job means to its family: a run's children are cancelled with it, and the last of them to end wakes it.
+-- Families, the children of one step of a run: how they begin, are cancelled with their run, and wake it when the last ends.
+
+-- Enqueues the children of a step, one array per column, with the step's row, and answers their family.  The caller has
+-- locked the parent.  Asked again for the same place, it answers what it did before.
+create function holdfast.start_children(
+    parent_id bigint, parent_attempt integer, branch text, place integer, name text, step_kind text, detail jsonb,
+    kinds text[], queues text[], args jsonb[], priorities smallint[], max_attempts integer[],
+    timeouts double precision[], run_ats timestamptz[], delays double precision[], retries jsonb[],
+    concurrency_keys text[], tags text[], metas jsonb[], traces text[]
+) returns bigint
+language plpgsql
+as $$
+#variable_conflict use_variable
+declare
+    moment timestamptz := holdfast.now();
+    ids bigint[];
+    due timestamptz;
+begin
+    select array[s.child_id] into ids from holdfast.steps s
+    where s.run_id = parent_id and s.branch = branch and s.place = place;
+    if found then
+        return ids[1];
+    end if;
+    -- A place belongs to a transaction that has a number already: see next_place().
+    perform pg_current_xact_id();
+    ids := array(select nextval('holdfast.jobs_id_seq') from generate_series(1, cardinality(kinds)));
+    insert into holdfast.steps (run_id, branch, place, name, kind, state, attempt, started_at, child_id, detail)
+    values (parent_id, branch, place, name, step_kind, 'running', parent_attempt, moment, ids[1], detail);
+    if array_remove(concurrency_keys, null) <> '{}' then
+        perform holdfast.mark_keyed(queues, concurrency_keys);
+    end if;
+    with asked as materialized (
+        select u.*, coalesce(u.run_at, moment + make_interval(secs => u.delay), moment) as due_at
+        from unnest(ids, kinds, queues, args, priorities, max_attempts, timeouts, run_ats, delays, retries,
+                    concurrency_keys, tags, metas, traces)
+            as u (id, kind, queue, arg, priority, max_attempt, timeout, run_at, delay, retry, concurrency_key, tag,
+                  meta, trace)
+    ), stored as (
+        insert into holdfast.jobs (id, kind, queue, args, priority, max_attempts, timeout, retry, concurrency_key,
+                                   tags, meta, parent_id, trace, created_at)
+        select a.id, a.kind, a.queue, a.arg, a.priority, a.max_attempt, a.timeout, a.retry, a.concurrency_key,
+               a.tag::text[], a.meta, parent_id, a.trace, moment
+        from asked a
+    )
+    insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, run_at, concurrency_key, parent_id,
+                                    family_id)
+    select a.id, a.id, a.queue, a.kind, a.priority, case when a.due_at > moment then 'scheduled' else 'available' end,
+           a.due_at, a.concurrency_key, parent_id, ids[1]
+    from asked a;
+    select min(l.run_at) into due from holdfast.live_jobs l where l.family_id = ids[1] and l.state = 'scheduled';
+    if due is not null then
+        perform holdfast.wake_stager(due);
+    end if;
+    perform holdfast.wake(queues);
+    return ids[1];
+end
+$$;
 
 -- Cancels jobs by id, and the children of runs that follow their parent, as far down as they go.  A job that nobody
 -- holds ends at once; one that is held is asked to stop and its worker told; a run that has begun becomes available,
