@@ -78,9 +78,7 @@ class Pen:
     async def _write_all(self) -> None:
         while self._entries:
             batch = [self._entries.popleft() for _ in range(min(len(self._entries), LARGEST_BATCH))]
-            for kind in (StepNote, ActivityNote):
-                if same := [entry for entry in batch if isinstance(entry.note, kind)]:
-                    await self._write(same)
+            await self._write(batch)
 
     async def _write(self, batch: Sequence[Entry]) -> None:
         problem: HoldfastError | None = None

@@ -37,7 +37,7 @@ with held as materialized (
     insert into holdfast.steps (run_id, branch, place, name, kind, state, attempt, result)
     select h.job_id, 'main', -1, 'seed', 'seed', 'completed', h.attempt, $4::text::json from held h
     on conflict (run_id, branch, place) do update set result = excluded.result
-), unread as (
+), taken as (
     delete from holdfast.signals g using held h where g.run_id = h.job_id and g.consumed_at is not null
       and (g.key is null or g.sent_at < holdfast.now() - interval '1 day')
 ), emptied as (
