@@ -16,6 +16,7 @@ from tests.store.scene import Scene
 LIVE = "select count(*) from holdfast.live_jobs"
 
 WAITS = "select true from holdfast.suspensions where run_id = $1 and $2::text = any (signals)"
+WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and state = 'active'"
 
 
 async def test_a_child_gives_its_result_to_its_parent(
@@ -462,3 +463,45 @@ async def test_a_run_that_wakes_for_one_of_many_children_asks_for_that_one(
     left = "select cardinality(families) = 29 from holdfast.suspensions where run_id = $1"
     await eventually(lambda: db.value(left, handle.id))
     assert set(asked) == {child}
+
+
+async def test_a_childs_end_that_is_given_up_to_a_pause_costs_it_nothing(
+    client: holdfast.Client, work: Any, app: holdfast.App, scene: Scene, eventually: Any
+) -> None:
+    """Who pauses a family locks the parent first, a child that ends itself: one of the two begins anew."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @app.job(queue="elsewhere")
+    async def mail() -> None: ...
+
+    async def hold() -> None:
+        begun.set()
+        await go.wait()
+
+    @app.workflow
+    async def ship(run: holdfast.Run) -> str:
+        await run.step(hold)
+        run.enqueue(mail.job())
+        return "shipped"
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> Any:
+        return await run.child(ship.job())
+
+    await work(app, queues=("default",))
+    handle = await client.enqueue(order.job())
+    await begun.wait()
+    child = await scene.db.value("select job_id from holdfast.live_jobs where parent_id = $1", handle.id)
+    lock = "select job_id from holdfast.live_jobs where job_id = $1 for update"
+    session = await scene.session()
+    async with session.transaction():
+        # Who waits so long looks for a deadlock and gives up: let that be the child.
+        await session.execute("set local deadlock_timeout = '1min'")
+        await scene.execute(session, lock, handle.id)
+        go.set()
+        await eventually(lambda: scene.db.value(WAITING))
+        await scene.execute(session, lock, child)
+    assert await client.wait(handle.id, timeout=20) == "shipped"
+    told = await client.job(child)
+    assert (told.attempt, told.failures) == (1, 0)
+    assert await scene.db.value("select count(*) from holdfast.jobs where kind = 'mail'") == 1

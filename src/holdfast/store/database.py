@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, cast
@@ -110,6 +110,20 @@ async def run_on(connection: Connection, statement: Statement[T], schema: str) -
     return statement.reader(rows)
 
 
+async def begun_anew(work: Callable[[], Awaitable[T]]) -> T:
+    """Do *work*, a whole transaction, anew where it was given up to another one, as in a deadlock.
+
+    Whoever cancels or pauses a run and whoever ends its children may want the same rows in another order.
+    """
+    for _ in range(failures.MOST_GIVEN_UP):
+        try:
+            return await work()
+        except DatabaseRefused as refused:
+            if not failures.asks_for_another_transaction(refused.__cause__):
+                raise
+    return await work()
+
+
 async def _no_reset(_connection: object) -> None:
     """Skip asyncpg's reset round trip: nothing here changes session state."""
 
@@ -207,18 +221,8 @@ class Database:
             return await self.run(statement, connection)
 
     async def run(self, statement: Statement[T], connection: Connection | None = None) -> T:
-        """Run *statement* in a transaction of its own, or on *connection*.
-
-        Its own transaction is begun anew where it was given up to another one, as in a deadlock: whoever
-        cancels a run and whoever ends its children may want the same rows in another order.
-        """
+        """Run *statement* on *connection*, or in a transaction of its own, which `begun_anew` may repeat."""
         if connection is not None:
             return await run_on(connection, statement, self.schema)
         async with self.connection() as lent:
-            for _ in range(failures.MOST_GIVEN_UP):
-                try:
-                    return await run_on(lent, statement, self.schema)
-                except DatabaseRefused as refused:
-                    if not failures.asks_for_another_transaction(refused.__cause__):
-                        raise
-            return await run_on(lent, statement, self.schema)
+            return await begun_anew(lambda: run_on(lent, statement, self.schema))

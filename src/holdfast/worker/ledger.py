@@ -17,7 +17,7 @@ from holdfast.model.outcome import Complete
 from holdfast.model.step import StepNote
 from holdfast.store import attempts
 from holdfast.store.attempts import Ended
-from holdfast.store.database import Connection, Database, own_errors, run_on
+from holdfast.store.database import Connection, Database, begun_anew, own_errors, run_on
 from holdfast.store.signals import Taken, Waiter
 from holdfast.store.statement import Statement
 from holdfast.store.steps import Memory
@@ -96,6 +96,9 @@ class RunLedger:
 
     async def commit(self, *statements: Statement[Any]) -> list[Any]:
         """Run statements in one transaction; one that answers nothing undoes them all."""
+        return await begun_anew(lambda: self._committed(statements))
+
+    async def _committed(self, statements: Sequence[Statement[Any]]) -> list[Any]:
         answers = []
         async with self._database.transaction() as connection:
             for statement in statements:
