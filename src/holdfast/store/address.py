@@ -43,4 +43,5 @@ def shown_address(address: str) -> str:
 def _parts(address: str) -> dict[str, str]:
     # Not urlsplit: newer ones refuse a list of hosts in which one is an IPv6 address.
     found = _ADDRESS.match(address)
-    return {} if found is None else found.groupdict(default="")
+    assert found is not None  # noqa: S101 - checked_address was here first: there is a scheme, the rest is optional
+    return found.groupdict(default="")

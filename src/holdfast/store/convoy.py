@@ -19,9 +19,9 @@ Answer = TypeVar("Answer")
 
 # As with completions: while two statements are under way the next one grows, so it is as large as the load.
 MOST_UNDER_WAY = 2
-# What one statement carries at most: jobs, and characters of their arguments.
+# What one statement carries at most, by whatever its convoy weighs; and jobs.
+MOST_WEIGHT = 1_000_000
 MOST_JOBS = 200
-MOST_TEXT = 1_000_000
 
 
 class Convoy(Generic[One, Answer]):
@@ -76,7 +76,7 @@ class Convoy(Generic[One, Answer]):
         # Who has given up waiting is left out.
         waiting = [one for one in self._waiting if not one[1].done()]
         count = weight = 0
-        while count < min(len(waiting), self._most) and (not count or weight < MOST_TEXT):
+        while count < min(len(waiting), self._most) and (not count or weight < MOST_WEIGHT):
             weight += self._weigh(waiting[count][0])
             count += 1
         self._waiting = waiting[count:]
