@@ -14,17 +14,18 @@ class WebConfig:
     """Where the service listens and what it takes.
 
     *rate* is how many requests a second each token may make; from *proxies* the address of a caller is
-    believed.  *wait_limit* bounds a long poll, in seconds, and *body_limit* a request, in bytes.
+    believed.  *body_limit* bounds a request, in bytes.
     *intervals* are those of runners, which may write *log_limit* bytes of log for one job.  Who takes
-    nothing of what is sent for *reader_patience* seconds is cut off.
+    nothing of what is sent for *reader_patience* seconds is cut off, and so is who takes longer than
+    *head_patience* to say what they ask for.
     """
 
     host: str = "127.0.0.1"
     port: int = 8700
     rate: float = 500.0
     proxies: tuple[str, ...] = ()
-    wait_limit: float = 30.0
     reader_patience: float = 30.0
+    head_patience: float = 15.0
     body_limit: int = 4 * 1024 * 1024
     intervals: Intervals = field(default_factory=Intervals)
     log_limit: int = 64 * 1024 * 1024

@@ -26,6 +26,7 @@ from holdfast.web.backing import Backing
 from holdfast.web.config import WebConfig
 from holdfast.web.express import Express
 from holdfast.web.gate import Gate
+from holdfast.web.heads import protocol
 
 BACKLOG = 2048
 # How long requests under way may go on when the service stops, in seconds.
@@ -140,6 +141,7 @@ class WebServer:
             log_config=None,
             access_log=False,
             server_header=False,
+            http=protocol(self.config.head_patience),
             ws="none",
             proxy_headers=bool(self.config.proxies),
             forwarded_allow_ips=list(self.config.proxies),

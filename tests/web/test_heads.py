@@ -1,0 +1,123 @@
+"""The head of a request, which nobody has shown a token in yet, is bounded in time and in size."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.model.token import Role
+from holdfast.web.heads import LARGEST_HEAD
+from tests.web.conftest import Serve, Service
+from tests.web.test_runners import MACHINE
+
+# One of them on the express lane, one on the way of the framework, and one that goes nowhere.
+BEGINNINGS = [
+    "POST /runner/v1/claim HTTP/1.1\r\nHo",
+    "GET /api/v1/jobs HTTP/1.1\r\nHost: x\r\n",
+    "GET /li",
+    "",
+]
+WHOLE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+Line = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def line_to(service: Service) -> AsyncIterator[Line]:
+    """A connection to the service, on which a test says what it likes."""
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def dripped(line: Line, text: Callable[[], bytes]) -> bytes:
+    """Send a piece again and again until the server hangs up; answers all that it said."""
+    reader, writer = line
+    said = asyncio.create_task(reader.read())
+    async with asyncio.timeout(30):
+        while not said.done():
+            writer.write(text())
+            await asyncio.wait([said], timeout=0.02)
+    try:
+        return await said
+    except ConnectionError:
+        return b""
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+async def test_a_head_that_never_ends_is_hung_up_on(serve: Serve, beginning: str) -> None:
+    """Whichever lane it is for, and however much it says to gain time; also where it says nothing."""
+    service = await serve(head_patience=0.3)
+    async with line_to(service) as line:
+        line[1].write(beginning.encode())
+        assert await dripped(line, lambda: b"x" if beginning else b"") == b""
+
+
+@pytest.mark.parametrize("more", [b"GET /livez HTTP/1.1\r\nX", b"\r\n"])
+async def test_a_connection_that_was_good_once_has_no_more_time(serve: Serve, more: bytes) -> None:
+    """The head of its next request is waited for as long as that of the first one, and what is none too."""
+    service = await serve(head_patience=2.0)
+    async with line_to(service) as line:
+        line[1].write(WHOLE)
+        head = await line[0].readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ")
+        line[1].write(more)
+        await dripped(line, lambda: more[-1:])
+
+
+async def test_a_body_that_comes_after_its_answer_has_no_more_time(serve: Serve) -> None:
+    """A request without a token was refused by its head: the rest of it keeps no connection."""
+    service = await serve(head_patience=2.0)
+    await service.token(Role.ADMIN)
+    async with line_to(service) as line:
+        line[1].write(b"POST /runner/v1/claim HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+        assert b" 401 " in await line[0].readuntil(b"\r\n")
+        await dripped(line, lambda: b" ")
+
+
+async def test_an_answer_may_take_longer_than_a_head(serve: Serve) -> None:
+    """A head that is there is there: who waits for work, or sends a body little by little, is let be."""
+    service = await serve(head_patience=2.0)
+    caller = await service.caller()
+    token = (await caller.post("/runner/v1/register", json=MACHINE)).json()["token"]
+    body = b'{"wait": 0.5, "free": 1}'
+    head = (
+        f"POST /runner/v1/sync HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    async with line_to(service) as (reader, writer):
+        writer.write(head.encode() + body[:-1])
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 2.5)
+        writer.write(body[-1:])
+        assert b" 200 " in await reader.readuntil(b"\r\n")
+
+
+async def test_a_head_without_end_is_refused_by_its_size(service: Service) -> None:
+    """Long before its time is over, and before it has cost more memory than that."""
+    async with line_to(service) as line:
+        line[1].write(WHOLE[:-2])
+        said = await dripped(line, lambda: b"X-More: " + b"y" * 4096 + b"\r\n")
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert str(LARGEST_HEAD).encode() in said
+
+
+async def test_a_large_body_behind_a_refusal_is_no_head(service: Service) -> None:
+    """It is passed over, and the connection serves the next request."""
+    await service.token(Role.ADMIN)
+    size = 4 * LARGEST_HEAD
+    async with line_to(service) as (reader, writer):
+        head = f"POST /runner/v1/claim HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
+        writer.write(head.encode())
+        refusal = await reader.readuntil(b"\r\n\r\n")
+        assert b" 401 " in refusal
+        told = dict(line.split(b": ", 1) for line in refusal.splitlines()[1:] if line)
+        await reader.readexactly(int(told[b"content-length"]))
+        writer.write(b" " * size + WHOLE)
+        assert await reader.readuntil(b"\r\n") == b"HTTP/1.1 200 OK\r\n"
