@@ -1,18 +1,19 @@
-"""Runners without a network: the desk of one server process, real PostgreSQL behind it."""
+"""Runners over real HTTP: the service on a free port of this machine, real PostgreSQL behind it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import httpx
+import msgspec
 import pytest
 
 import holdfast
 from holdfast.app.handler import JobRequest
-from holdfast.client.token_operator import token_hash
+from holdfast.client.remote.connection import rebuilt
 from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.leadership import Leadership
@@ -20,13 +21,14 @@ from holdfast.maintenance.rescuer import Rescuer
 from holdfast.rules.liveness import Intervals
 from holdfast.runners import dispatcher
 from holdfast.runners.desk import Desk
-from holdfast.runners.hearing import RunnerCaller
 from holdfast.runners.messages import (
     AssignmentTold,
     Claim,
+    Claimed,
     Finish,
     Finished,
     HeldByRunner,
+    Leave,
     Register,
     Registered,
     Stand,
@@ -35,24 +37,37 @@ from holdfast.runners.messages import (
     Word,
 )
 from holdfast.runtime.events import Events
-from holdfast.store import leader, tokens
+from holdfast.store import leader
 from holdfast.store.attempts import Fence
-from holdfast.store.listen import Notifications
 from holdfast.testing import Probe, ThrowawayDatabase
+from tests.web.conftest import Serve, Service, serve  # noqa: F401 - the last one is a fixture
 
 D = TypeVar("D", bound=Duty)
+T = TypeVar("T")
 ARGV = '{"argv": ["true"]}'
 
 
 @dataclass
 class Machine:
-    """A runner as a test plays it: it counts its requests and remembers its token."""
+    """A runner as a test plays it, over HTTP: it counts its requests and speaks by its token."""
 
     yard: Yard
     registered: Registered
-    caller: RunnerCaller
+    token: str
     number: int = 0
-    held: list[HeldByRunner] = field(default_factory=list)
+
+    @property
+    def worker_id(self) -> int:
+        """Its id."""
+        return self.registered.runner.id
+
+    def at(self, yard: Yard, number: int = 0) -> Machine:
+        """The same runner, who speaks to another server."""
+        return replace(self, yard=yard, number=number)
+
+    def by(self, token: str) -> Machine:
+        """A program of this runner, who speaks by the token of its assignment."""
+        return replace(self, token=token)
 
     def count(self) -> int:
         """The number of the next request."""
@@ -62,40 +77,61 @@ class Machine:
     async def sync(self, *held: HeldByRunner, **options: Any) -> Synced:
         """Say what is held."""
         asked = Sync(held=list(held), **({"number": self.count()} | options))
-        return await self.yard.desk.conversation.sync(self.caller, asked)
+        return await self.yard.post("sync", asked, Synced, self.token)
 
     async def claim(self, count: int = 1, wait: float = 0.0) -> list[AssignmentTold]:
         """Ask for assignments."""
         asked = Claim(number=self.count(), count=count, wait=wait)
-        return (await self.yard.desk.conversation.claim(self.caller, asked)).offers
+        return (await self.yard.post("claim", asked, Claimed, self.token)).offers
 
     async def one(self) -> AssignmentTold:
         """Ask for one assignment, which has to be there."""
         [offer] = await self.claim()
         return offer
 
-    async def say(self, told: AssignmentTold, *, running: bool, **word: Any) -> Stand:
-        """Say something of an assignment."""
-        said = Word(number=self.count(), **word)
-        return await self.yard.desk.conversation.say(self.caller, fence(told), said, running=running)
-
     async def accept(self, told: AssignmentTold) -> Stand:
         """Accept an offer."""
-        return await self.say(told, running=False)
+        return await self._say(told, "accept")
 
     async def start(self, told: AssignmentTold) -> Stand:
         """Begin an assignment."""
-        return await self.say(told, running=True)
+        return await self._say(told, "start")
+
+    async def progress(self, told: AssignmentTold, **word: Any) -> Stand:
+        """Say something of an assignment."""
+        return await self._say(told, "progress", **word)
 
     async def finish(self, told: AssignmentTold, outcome: str = "completed", **more: Any) -> Finished:
         """Report the end of an assignment."""
-        report = Finish(outcome=outcome, number=self.count(), **more)  # type: ignore[arg-type]
-        return await self.yard.desk.conversation.finish(self.caller, fence(told), report)
+        report = Finish(outcome=outcome, **({"number": self.count()} | more))  # type: ignore[arg-type]
+        return await self.yard.post(f"{place(told)}/finish", report, Finished, self.token)
+
+    async def log(self, told: AssignmentTold, offset: int, written: bytes) -> None:
+        """Append to the standard output of an assignment."""
+        path, headers = f"{place(told)}/logs/stdout", {"Holdfast-Offset": str(offset)}
+        await self.yard.ask("PATCH", path, self.token, content=written, headers=headers)
+
+    async def keep(self, told: AssignmentTold, name: str, data: bytes) -> None:
+        """Leave a file of an assignment."""
+        await self.yard.ask("PUT", f"{place(told)}/artifacts/{name}", self.token, content=data)
+
+    async def leave(self) -> None:
+        """Go."""
+        await self.yard.ask("POST", "leave", self.token, content=msgspec.json.encode(Leave(self.count())))
+
+    async def _say(self, told: AssignmentTold, verb: str, **word: Any) -> Stand:
+        said = Word(number=self.count(), **word)
+        return await self.yard.post(f"{place(told)}/{verb}", said, Stand, self.token)
 
 
 def fence(told: AssignmentTold) -> Fence:
     """What every write about this assignment names."""
     return Fence(told.job, told.attempt)
+
+
+def place(told: AssignmentTold) -> str:
+    """Where this assignment is spoken of."""
+    return f"assignments/{told.job}/{told.attempt}"
 
 
 def listed(told: AssignmentTold, state: str = "running", **more: Any) -> HeldByRunner:
@@ -105,21 +141,39 @@ def listed(told: AssignmentTold, state: str = "running", **more: Any) -> HeldByR
 
 @dataclass
 class Yard:
-    """One server process, its database, and machines that come to it."""
+    """One server process, its database, and machines that come to it over HTTP."""
 
     db: ThrowawayDatabase
     client: holdfast.Client
-    desk: Desk
+    service: Service
+    http: httpx.AsyncClient
     probe: Probe
+
+    @property
+    def desk(self) -> Desk:
+        """What the server has for runners: to see what it waits for, never to speak to."""
+        desk: Desk = self.service.server.application.state.desk
+        return desk
+
+    async def ask(self, method: str, path: str, token: str | None, **given: Any) -> bytes:
+        """Send a request of the protocol; what it is refused with is raised as the error that it is."""
+        sent = {} if token is None else {"Authorization": f"Bearer {token}"}
+        headers = sent | given.pop("headers", {"Content-Type": "application/json"})
+        answer = await self.http.request(method, f"/runner/v1/{path}", headers=headers, timeout=60, **given)
+        if answer.is_error:
+            raise rebuilt(answer.status_code, answer.content)
+        return answer.content
+
+    async def post(self, path: str, said: msgspec.Struct, answer: type[T], token: str | None) -> T:
+        """Send a message of the protocol and read its answer."""
+        told = await self.ask("POST", path, token, content=msgspec.json.encode(said))
+        return msgspec.json.decode(told, type=answer)
 
     async def machine(self, name: str = "build-1", **options: Any) -> Machine:
         """Register a runner."""
         wishes: dict[str, Any] = {"name": name, "protocols": [1], "slots": 1} | options
-        asked = Register(**wishes)
-        registered = await self.desk.registrar.register(asked, "test")
-        [token] = await self.db.database.run(tokens.use_tokens([token_hash(registered.token)]))
-        assert token is not None
-        return Machine(self, registered, RunnerCaller(registered.runner.id, token.id))
+        registered = await self.post("register", Register(**wishes), Registered, None)
+        return Machine(self, registered, registered.token)
 
     async def enqueue(self, count: int = 1, **options: Any) -> list[int]:
         """Enqueue commands; answers their ids."""
@@ -130,7 +184,7 @@ class Yard:
     async def desk_hears(self, machine: Machine) -> None:
         """Wait until a sync of the machine is held back."""
         async with asyncio.timeout(5):
-            while machine.caller.worker_id not in self.desk.dispatcher.waiting:  # noqa: ASYNC110 - held back, it says nothing
+            while machine.worker_id not in self.desk.dispatcher.waiting:  # noqa: ASYNC110 - held back, it says nothing
                 await asyncio.sleep(0.005)
 
     async def lead(self) -> int:
@@ -174,29 +228,28 @@ def only_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "LONGEST_REST", 600.0)
 
 
-OpenDesk = Callable[[], Any]
+OpenYard = Callable[[], Awaitable[Yard]]
 
 
 @pytest.fixture
-async def open_desk(db: ThrowawayDatabase, probe: Probe, intervals: Intervals) -> AsyncIterator[OpenDesk]:
+def open_yard(
+    db: ThrowawayDatabase,
+    client: holdfast.Client,
+    serve: Serve,  # noqa: F811 - the fixture of that name
+    probe: Probe,
+    intervals: Intervals,
+) -> OpenYard:
     """Starts server processes inside the test's loop."""
-    async with AsyncExitStack() as stack:
 
-        async def start() -> Desk:
-            events = Events(probe)
-            desk = Desk(db.database, events, intervals)
-            notifications = Notifications(db.database, events)
-            notifications.subscribe(desk.notified)
-            for service in (notifications, desk):
-                await service.start()
-                stack.push_async_callback(service.stop)
-            await probe.wait_for("listen.connected")
-            return desk
+    async def start() -> Yard:
+        service = await serve(intervals=intervals)
+        await probe.wait_for("listen.connected")
+        return Yard(db, client, service, await service.caller(), probe)
 
-        yield start
+    return start
 
 
 @pytest.fixture
-async def yard(db: ThrowawayDatabase, client: holdfast.Client, open_desk: OpenDesk, probe: Probe) -> Yard:
+async def yard(open_yard: OpenYard) -> Yard:
     """A server process that runners can come to."""
-    return Yard(db, client, await open_desk(), probe)
+    return await open_yard()

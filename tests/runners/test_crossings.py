@@ -6,10 +6,9 @@ import asyncio
 from typing import Any
 
 from holdfast.errors import AssignmentStale
-from holdfast.runners.hearing import RunnerCaller
-from holdfast.runners.messages import AssignmentTold, Finish, Sync, Word
+from holdfast.runners.messages import AssignmentTold
 from holdfast.store import offers
-from tests.runners.conftest import Machine, OpenDesk, Yard, fence, listed
+from tests.runners.conftest import Machine, OpenYard, Yard, listed
 
 
 async def begun(yard: Yard, machine: Machine, **options: Any) -> AssignmentTold:
@@ -40,7 +39,7 @@ async def test_words_of_a_stranger_that_come_at_once_are_told_apart(yard: Yard) 
     for one, held in ((stranger, ()), (machine, (listed(offer),))):
         await one.sync(*held)
     told = await asyncio.gather(
-        *(one.say(offer, running=True, note="a word") for one in (stranger, machine, stranger, machine)),
+        *(one.progress(offer, note="a word") for one in (stranger, machine, stranger, machine)),
         return_exceptions=True,
     )
     assert [isinstance(one, AssignmentStale) for one in told] == [True, False, True, False]
@@ -58,16 +57,13 @@ async def test_reports_of_two_attempts_at_once_are_told_apart(yard: Yard) -> Non
     assert [row[0] for row in await yard.db.fetch(outcomes, old.job)] == ["lost", "completed"]
 
 
-async def test_the_same_report_at_two_servers_ends_it_once(yard: Yard, open_desk: OpenDesk) -> None:
+async def test_the_same_report_at_two_servers_ends_it_once(yard: Yard, open_yard: OpenYard) -> None:
     """The second server waits for the first one's lock, and then sees what it did."""
-    other = await open_desk()
     machine = await yard.machine()
+    twin = machine.at(await open_yard())
     for number in range(8):
         offer = await begun(yard, machine)
-        report = Finish(outcome="completed", number=1000 + number)  # type: ignore[arg-type]
-        told = await asyncio.gather(
-            *(desk.conversation.finish(machine.caller, fence(offer), report) for desk in (yard.desk, other))
-        )
+        told = await asyncio.gather(*(one.finish(offer, number=1000 + number) for one in (machine, twin)))
         assert sorted(one.repeated for one in told) == [False, True]
 
 
@@ -75,13 +71,11 @@ async def test_a_sync_that_comes_twice_takes_nothing_that_its_own_token_has_begu
     """The offer was its first answer; the program has begun by its own token since."""
     machine = await yard.machine()
     await yard.enqueue()
-    twice = Sync(number=machine.count(), free=1)
-    [hold] = (await yard.desk.conversation.sync(machine.caller, twice)).hold
+    twice = machine.count()
+    [hold] = (await machine.sync(number=twice, free=1)).hold
     assert hold.assignment is not None
-    place = fence(hold.assignment)
-    program = RunnerCaller(machine.caller.worker_id, 0, place)
-    await yard.desk.conversation.say(program, place, Word(number=machine.count()), running=True)
-    await yard.desk.conversation.sync(machine.caller, twice)
+    await machine.by(hold.assignment.token).start(hold.assignment)
+    await machine.sync(number=twice, free=1)
     assert await yard.live(hold.job) == ("running", 1, 0)
 
 
@@ -90,7 +84,7 @@ async def test_who_waits_to_give_work_sees_what_was_given_meanwhile(yard: Yard, 
     machine = await yard.machine()
     await machine.sync()
     job_id, _ = await yard.enqueue(2)
-    database, worker_id = yard.db.database, machine.caller.worker_id
+    database, worker_id = yard.db.database, machine.worker_id
     async with database.transaction() as first:
         await database.run(offers.lock_runners([worker_id]), first)
         await database.run(offers.offer_jobs([(job_id, worker_id)], [b"0" * 32]), first)

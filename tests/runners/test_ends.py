@@ -13,7 +13,7 @@ from holdfast.model.runner import Rung
 from holdfast.runners.messages import AssignmentTold
 from holdfast.store import prune
 from holdfast.store.prune import Retention
-from tests.runners.conftest import Machine, Yard, fence, listed
+from tests.runners.conftest import Machine, Yard, listed
 
 EVIDENCE = "select evidence -> 0 -> 'report' ->> 'outcome' from holdfast.assignments where job_id = $1"
 RUNGS = "select array(select jsonb_object_keys(rungs) order by 1) from holdfast.assignments where job_id = $1"
@@ -112,7 +112,7 @@ async def test_a_job_that_never_was_is_unknown(yard: Yard) -> None:
     """The truth about it is that there is none."""
     offer = await begun(yard, machine := await yard.machine())
     with pytest.raises(JobNotFound):
-        await machine.say(AssignmentTold(**{**_fields(offer), "job": 999_999}), running=True)
+        await machine.progress(AssignmentTold(**{**_fields(offer), "job": 999_999}))
 
 
 def _fields(told: AssignmentTold) -> dict[str, Any]:
@@ -139,7 +139,7 @@ async def test_every_rung_of_a_cancel_is_written_down_once(yard: Yard) -> None:
     await yard.client.cancel(offer.job)
     moments: dict[str, Any] = {}
     for rung in (Rung.ACKNOWLEDGED, Rung.INTERRUPTED, Rung.KILLED, Rung.INTERRUPTED):
-        stand = await machine.say(offer, running=True, rung=rung)
+        stand = await machine.progress(offer, rung=rung)
         assert stand.cancel is not None
         assert stand.cancel.reason == "cancelled by application"
         found = await yard.db.value(
@@ -155,10 +155,10 @@ async def test_every_rung_of_a_cancel_is_written_down_once(yard: Yard) -> None:
 async def test_rungs_that_were_taken_at_once_are_told_by_the_last(yard: Yard) -> None:
     """A runner interrupts as soon as it has heard of a cancel; of a timeout nobody has heard before."""
     offer = await begun(yard, machine := await yard.machine())
-    await machine.say(offer, running=True, rung=Rung.INTERRUPTED)
+    await machine.progress(offer, rung=Rung.INTERRUPTED)
     assert await yard.db.value(RUNGS, offer.job) == ["interrupted"]
     await yard.client.cancel(offer.job)
-    await machine.say(offer, running=True, rung=Rung.KILLED)
+    await machine.progress(offer, rung=Rung.KILLED)
     told = ["acknowledged", "delivered", "interrupted", "killed", "requested"]
     assert await yard.db.value(RUNGS, offer.job) == told
 
@@ -167,7 +167,7 @@ async def test_whatever_call_comes_next_brings_the_cancel(yard: Yard) -> None:
     """A request is a row: it is in every answer until the attempt has ended."""
     offer = await begun(yard, machine := await yard.machine())
     await yard.client.cancel(offer.job)
-    for call in (machine.accept(offer), machine.start(offer), machine.say(offer, running=True, progress=0.1)):
+    for call in (machine.accept(offer), machine.start(offer), machine.progress(offer, progress=0.1)):
         assert (await call).cancel is not None
 
 
@@ -208,10 +208,28 @@ async def test_a_cancel_of_an_offer_that_nobody_accepted_is_told(yard: Yard) -> 
     assert (await machine.finish(offer, "cancelled")).outcome == "cancelled"
 
 
+async def test_a_cancel_is_answered_by_where_the_job_stands(yard: Yard) -> None:
+    """Queued it ends at once; offered or running its runner is asked; ended it is refused."""
+    machine = await yard.machine(slots=3)
+    queued = (await yard.enqueue(4))[-1]
+    offered, running, ended = await machine.claim(count=3)
+    await machine.start(running)
+    await machine.finish(ended)
+    answers = [
+        await yard.http.post(f"/api/v1/jobs/{job_id}/cancel")
+        for job_id in (queued, offered.job, running.job, ended.job, queued)
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 409, 409]
+    assert [answer.json()["ended"] for answer in answers[:3]] == [True, False, False]
+    assert {answer.json()["type"] for answer in answers[3:]} == {"urn:holdfast:problem:state-conflict"}
+    told = (await machine.sync(listed(offered, "accepted"), listed(running))).hold
+    assert [(one.job, one.cancel is not None) for one in told] == [(offered.job, True), (running.job, True)]
+
+
 async def test_nothing_of_a_pruned_job_is_left(yard: Yard) -> None:
     """Placement, assignment, tokens and artifacts go with the job."""
     offer = await begun(yard, machine := await yard.machine(), labels=[])
-    await yard.desk.files.keep(fence(offer), machine.caller.worker_id, "log.txt", b"data")
+    await machine.keep(offer, "log.txt", b"data")
     await machine.finish(offer)
     everything = Retention(("completed",), None, datetime.now(UTC) + timedelta(days=1))
     await yard.db.database.run(prune.prune_jobs(await yard.lead(), everything, limit=10))

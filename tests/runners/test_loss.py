@@ -10,10 +10,7 @@ from holdfast.client.operator import Operator
 from holdfast.errors import AssignmentStale, RunnerHolding, RunnerSuperseded
 from holdfast.maintenance.overseer import Overseer
 from holdfast.rules.liveness import Intervals
-from holdfast.runners.logs import LogIntake, LogPatch
 from holdfast.runners.messages import AssignmentTold
-from holdfast.store.attempts import Fence
-from holdfast.store.log_chunks import StreamKey
 from tests.runners.conftest import Machine, Yard, listed
 
 FINISHED = "select outcome, reason from holdfast.finished_jobs where job_id = $1"
@@ -40,7 +37,7 @@ async def silence(yard: Yard, machine: Machine, seconds: float) -> None:
         "contact_at = contact_at - $2 * interval '1 second', "
         "expires_at = expires_at - $2 * interval '1 second' "
         "where id = $1",
-        machine.caller.worker_id,
+        machine.worker_id,
         seconds,
     )
     await yard.db.fetch(
@@ -63,14 +60,12 @@ async def test_a_runner_that_was_cut_off_for_less_than_the_limit_goes_on(yard: Y
 async def lose(yard: Yard, machine: Machine) -> None:
     """Let the machine's lease run out, and the leader look."""
     await silence(yard, machine, 500)
-    await yard.db.fetch("update holdfast.workers set ttl = '0' where id = $1", machine.caller.worker_id)
+    await yard.db.fetch("update holdfast.workers set ttl = '0' where id = $1", machine.worker_id)
     # For a lease of no length every server has been silent for too long.
     await yard.db.fetch("update holdfast.servers set renewed_at = 'infinity'")
     await yard.rescue()
     await yard.db.fetch("update holdfast.servers set renewed_at = holdfast.now()")
-    await yard.db.fetch(
-        "update holdfast.workers set ttl = '2 minutes' where id = $1", machine.caller.worker_id
-    )
+    await yard.db.fetch("update holdfast.workers set ttl = '2 minutes' where id = $1", machine.worker_id)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +90,16 @@ async def test_a_job_that_must_not_run_twice_may_fail_instead(yard: Yard, eventu
     await lose(yard, machine)
     [(outcome, reason)] = await yard.db.fetch(FINISHED, offer.job)
     assert (outcome, reason) == ("failed", "worker 1 (build-1) stopped renewing its lease")
+
+
+async def test_a_loss_at_the_last_attempt_is_final(yard: Yard, eventually: Any) -> None:
+    """A job that takes its runners down with it does not do so for ever."""
+    offer = await begun(yard, machine := await yard.machine(), max_attempts=1)
+    await eventually(lambda: yard.db.value("select count(*) from holdfast.servers"))
+    await lose(yard, machine)
+    [(outcome, reason)] = await yard.db.fetch(FINISHED, offer.job)
+    assert (outcome, reason) == ("failed", "worker 1 (build-1) stopped renewing its lease")
+    assert (await machine.sync(listed(offer))).hold == []
 
 
 async def test_a_person_lets_a_held_job_go_on(yard: Yard, eventually: Any) -> None:
@@ -207,8 +212,7 @@ async def test_what_a_job_logs_turns_the_clock_back(yard: Yard, overseer: Overse
     offer = await begun(yard, machine := await yard.machine(), stall_limit=30)
     await yard.db.fetch(STAND_STILL)
     await yard.db.fetch("update holdfast.workers set contact_at = contact_at - interval '1 minute'")
-    key = StreamKey(Fence(offer.job, offer.attempt), "stdout", machine.caller.worker_id)
-    await LogIntake(yard.db.database).append(key, LogPatch(0, b"linking\n"))
+    await machine.log(offer, 0, b"linking\n")
     await overseer.lead(await yard.lead())
     assert await yard.live(offer.job) == ("running", 1, 0)
 
@@ -237,9 +241,9 @@ async def test_a_runner_leaves_in_good_order(yard: Yard) -> None:
     """Only with empty hands; then it is offline at once."""
     offer = await begun(yard, machine := await yard.machine())
     with pytest.raises(RunnerHolding):
-        await yard.desk.registrar.leave(machine.caller)
+        await machine.leave()
     await machine.finish(offer)
-    await yard.desk.registrar.leave(machine.caller)
+    await machine.leave()
     assert await yard.db.value("select state from holdfast.workers") == "offline"
 
 
@@ -257,7 +261,7 @@ async def test_a_server_that_was_killed_hears_nobody(yard: Yard, eventually: Any
     offer = await begun(yard, machine := await yard.machine())
     await eventually(lambda: yard.db.value("select count(*) from holdfast.servers"))
     await silence(yard, machine, 500)
-    await yard.db.fetch("update holdfast.workers set ttl = '1 ms' where id = $1", machine.caller.worker_id)
+    await yard.db.fetch("update holdfast.workers set ttl = '1 ms' where id = $1", machine.worker_id)
     # Of a server that is there no word would be older than a twelfth of the lease.
     await yard.db.fetch("update holdfast.servers set renewed_at = holdfast.now() - interval '1 second'")
     await yard.rescue()

@@ -11,7 +11,7 @@ import holdfast
 from holdfast.client.operator import Operator
 from holdfast.errors import OptionInvalid
 from holdfast.maintenance.overseer import Overseer
-from tests.runners.conftest import OpenDesk, Yard, fence, listed
+from tests.runners.conftest import OpenYard, Yard, fence, listed
 
 
 def jobs(offers: list[Any]) -> list[int]:
@@ -84,11 +84,11 @@ async def test_slots_and_capacity_of_a_queue_are_never_exceeded(yard: Yard) -> N
     assert (await machine.one()).queue == "builds"
 
 
-async def test_two_servers_do_not_fill_a_slot_twice(yard: Yard, open_desk: OpenDesk) -> None:
+async def test_two_servers_do_not_fill_a_slot_twice(yard: Yard, open_yard: OpenYard) -> None:
     """A runner that asks both at once gets what it has room for, and no job goes to two runners."""
-    other = Yard(yard.db, yard.client, await open_desk(), yard.probe)
+    other = await open_yard()
     machines = [await yard.machine(f"m{n}", slots=2) for n in range(4)]
-    twins = [type(one)(other, one.registered, one.caller, number=1000) for one in machines]
+    twins = [one.at(other, number=1000) for one in machines]
     job_ids = set(await yard.enqueue(20))
     claims = [
         asyncio.create_task(one.claim(count=2)) for pair in zip(machines, twins, strict=True) for one in pair
@@ -218,18 +218,18 @@ async def test_a_drain_holds_through_heartbeats_restarts_and_absence(yard: Yard)
     await yard.enqueue(3)
     mine = await machine.one()
     await machine.start(mine)
-    await workers.drain(machine.caller.worker_id, "update")
+    await workers.drain(machine.worker_id, "update")
     yard.desk.hearing.forget()
     for _ in range(3):
         answer = await machine.sync(listed(mine), free=1)
         assert (answer.draining, [(one.job, one.attempt) for one in answer.hold]) == (True, [fence(mine)])
     assert await machine.claim() == []
     await machine.finish(mine)
-    await yard.desk.registrar.leave(machine.caller)
+    await machine.leave()
     again = await yard.machine(slots=2)
     assert again.registered.draining
     assert (await again.sync(free=2)).hold == []
-    await workers.resume(machine.caller.worker_id)
+    await workers.resume(machine.worker_id)
     yard.desk.hearing.forget()
     assert len((await again.sync(free=2)).hold) == 2
 
@@ -239,7 +239,7 @@ async def test_a_drain_reaches_a_sync_that_waits(yard: Yard) -> None:
     machine = await yard.machine()
     waiting = asyncio.create_task(machine.sync(free=1, wait=30))
     await yard.desk_hears(machine)
-    await Operator(yard.db.database, "me").workers.drain(machine.caller.worker_id)
+    await Operator(yard.db.database, "me").workers.drain(machine.worker_id)
     async with asyncio.timeout(5):
         assert (await waiting).draining
 
@@ -302,9 +302,9 @@ async def test_a_waiting_job_says_why(yard: Yard, options: Any, machines: Any, s
         gone, draining = wishes.pop("gone", False), wishes.pop("draining", False)
         machine = await yard.machine(f"build-{number}", **wishes)
         if gone:
-            await yard.desk.registrar.leave(machine.caller)
+            await machine.leave()
         if draining:
-            await operator.workers.drain(machine.caller.worker_id)
+            await operator.workers.drain(machine.worker_id)
     [job_id] = await yard.enqueue(**options)
     why = await operator.jobs.why(job_id)
     assert why is not None

@@ -40,6 +40,14 @@ async def test_offer_accept_start_finish(yard: Yard) -> None:
     assert await yard.client.wait(job_id, timeout=5) == {"exit_code": 0}
 
 
+async def test_an_offer_carries_the_trace_of_its_enqueue(yard: Yard) -> None:
+    """What a runner measures belongs to what its job was enqueued for."""
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    machine = await yard.machine()
+    await yard.enqueue(trace=trace)
+    assert (await machine.one()).trace == trace
+
+
 async def test_an_offer_whose_answer_was_lost_is_offered_again(yard: Yard) -> None:
     """It is the same attempt, however often the runner asks, until it accepts."""
     machine = await yard.machine(slots=2)

@@ -22,6 +22,7 @@ class Desk:
     runner: httpx.AsyncClient
     assignment: httpx.AsyncClient
     viewer: httpx.AsyncClient
+    service: Service
     job_id: int
 
     async def send(self, offset: int, body: bytes = b"", **headers: str) -> httpx.Response:
@@ -50,7 +51,7 @@ async def desk(service: Service, client: holdfast.Client) -> Desk:
     [offer] = (await runner.post("/runner/v1/claim", json={"number": 1})).json()["offers"]
     await runner.post(f"/runner/v1/assignments/{job_id}/1/start", json={"number": 2})
     assignment = await service.caller(text=offer["token"])
-    return Desk(runner, assignment, await service.caller(Role.VIEWER), job_id)
+    return Desk(runner, assignment, await service.caller(Role.VIEWER), service, job_id)
 
 
 async def test_bytes_come_in_at_their_offset_and_go_out_as_lines(desk: Desk) -> None:
@@ -72,6 +73,47 @@ async def test_bytes_come_in_at_their_offset_and_go_out_as_lines(desk: Desk) -> 
     assert (await desk.get("logs", after=lines["next"])).json()["lines"] == []
     tail = (await desk.get("logs/tail", limit=1)).json()
     assert [line["line"] for line in tail["lines"]] == ["three"]
+
+
+async def test_nothing_is_kept_of_an_empty_piece(desk: Desk) -> None:
+    """It asks where the stream goes on, and makes none where there is none."""
+    assert (await desk.send(0)).headers["Holdfast-Offset"] == "0"
+    await desk.send(0, b"abc")
+    assert (await desk.send(3)).headers["Holdfast-Offset"] == "3"
+    assert await desk.service.db.value("select count(*) from holdfast.log_chunks") == 1
+
+
+async def test_a_repeat_is_passed_over_and_only_what_is_new_is_kept(desk: Desk) -> None:
+    """Whoever did not hear an answer sends again, and may have more to send by then."""
+    await desk.send(0, b"abc")
+    for offset, body, size in ((0, b"abc", "3"), (1, b"bcdef", "6"), (2, b"c", "6")):
+        assert (await desk.send(offset, body)).headers["Holdfast-Offset"] == size
+    assert (await desk.get("attempts/1/logs/stdout")).content == b"abcdef"
+
+
+async def test_a_log_is_closed_with_its_sum(desk: Desk) -> None:
+    """A wrong one ends the job all the same and is remembered; what is closed gets no longer."""
+    await desk.send(0, b"abc")
+    told = {"stdout": {"size": 3, "sha256": sha256(b"abd").hexdigest()}}
+    assert (await desk.finish(logs=told)).json()["outcome"] == "completed"
+    [stream] = (await desk.get("logs/streams")).json()
+    assert (stream["size"], stream["intact"]) == (3, False)
+    desk.assignment = desk.runner
+    assert (await desk.send(0, b"abc")).headers["Holdfast-Offset"] == "3"
+    longer = await desk.send(3, b"d")
+    assert (longer.status_code, longer.json()["type"]) == (409, "urn:holdfast:problem:log-refused")
+
+
+async def test_what_was_taken_from_a_runner_says_nothing_more(desk: Desk) -> None:
+    """Its log ends where it was lost, whichever token comes with the rest."""
+    await desk.send(0, b"before")
+    await desk.runner.post("/runner/v1/sync", json={"number": 9, "held": []})
+    statuses = [(await desk.send(6, b"after")).status_code]
+    desk.assignment = desk.runner
+    statuses.append((await desk.send(6, b"after")).status_code)
+    assert statuses[0] in (401, 409)
+    assert statuses[1] == 409
+    assert (await desk.get("attempts/1/logs/stdout")).content == b"before"
 
 
 async def test_a_range_is_read_as_far_as_the_next_gap(desk: Desk) -> None:
