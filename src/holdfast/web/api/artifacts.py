@@ -9,10 +9,9 @@ from litestar.params import Parameter
 
 from holdfast import errors
 from holdfast.model.assignment import ArtifactRecord
-from holdfast.web.api.routes import Id, look
+from holdfast.web.api.routes import Attempt, Id, look
 from holdfast.web.given import GivenOperator
 
-Attempt = Annotated[int, Parameter(ge=1, le=2**31 - 1)]
 Name = Annotated[str, Parameter(min_length=1, max_length=300)]
 # Never shown as a page of this origin, whatever a program wrote.
 SAVED = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "attachment"}

@@ -7,7 +7,7 @@ from litestar.params import FromQuery
 
 from holdfast import errors
 from holdfast.client.wire.audit import AuditPage, Clock
-from holdfast.web.api.routes import Before, Limit, look
+from holdfast.web.api.routes import Before, Limit, look, next_page
 from holdfast.web.given import GivenOperator
 
 
@@ -21,7 +21,7 @@ async def list_acts(
 ) -> AuditPage:
     """List what operators did; *subject* is such as `job 42` or `queue mail`."""
     found = list(await operator.audit(subject=subject, actor=actor, before=before, limit=limit))
-    return AuditPage(found, found[-1].id if len(found) == limit else None)
+    return AuditPage(found, next_page(found, limit))
 
 
 @look("/clock")

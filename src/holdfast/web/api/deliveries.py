@@ -20,7 +20,7 @@ from holdfast.client.wire.deliveries import (
 from holdfast.client.wire.shape import Because
 from holdfast.model.delivery import DeliveryState, Endpoint
 from holdfast.model.token import Right
-from holdfast.web.api.routes import Before, Id, Limit, act, look, reason_of
+from holdfast.web.api.routes import Before, Id, Limit, act, look, next_page, reason_of
 from holdfast.web.given import GivenOperator
 
 
@@ -35,7 +35,7 @@ async def list_deliveries(
     """List deliveries, newest first."""
     find = operator.deliveries.find
     found = list(await find(endpoint=endpoint, state=stand, before=before, limit=limit))
-    return DeliveryPage(found, found[-1].id if len(found) == limit else None)
+    return DeliveryPage(found, next_page(found, limit))
 
 
 @act(

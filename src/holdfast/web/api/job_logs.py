@@ -12,10 +12,9 @@ from holdfast import errors
 from holdfast.client.wire.jobs import Line, Lines
 from holdfast.model.log import BEGINNING, LogMark
 from holdfast.store.logs import LogLine
-from holdfast.web.api.routes import Id, look
+from holdfast.web.api.routes import LARGEST_ATTEMPT, Id, look
 from holdfast.web.given import GivenOperator
 
-LARGEST_ATTEMPT = 2**31 - 1
 START = BEGINNING.text
 
 OneAttempt = Annotated[int | None, QueryParameter(ge=1, le=LARGEST_ATTEMPT, description="Of this one alone.")]

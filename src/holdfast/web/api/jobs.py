@@ -1,4 +1,4 @@
-"""Jobs over HTTP: enqueue, list, show, wait, logs."""
+"""Jobs over HTTP: enqueue, list, show, wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.client.wire.shape import LARGEST_ID
 from holdfast.model.job import JobHandle, JobState
 from holdfast.model.selection import JobFilter
 from holdfast.model.token import Right
-from holdfast.web.api.routes import Before, Id, Limit, act, look
+from holdfast.web.api.routes import Before, Id, Limit, act, look, next_page
 from holdfast.web.given import GivenBacking, GivenCaller, GivenOperator
 
 # In bytes; one job may take a quarter of what any other request may.
@@ -96,7 +96,7 @@ async def list_jobs(
 ) -> JobPage:
     """List jobs, newest first, without their arguments."""
     found = list(await operator.jobs.find(chosen, limit=limit, before=before))
-    return JobPage(found, found[-1].id if len(found) == limit else None)
+    return JobPage(found, next_page(found, limit))
 
 
 @look("/count", dependencies=LISTING, raises=(errors.DatabaseRefused,))

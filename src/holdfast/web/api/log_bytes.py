@@ -14,12 +14,11 @@ from holdfast.client.log_reader import LogReader
 from holdfast.runners.logs import LARGEST_GAP
 from holdfast.store.attempts import Fence
 from holdfast.store.log_chunks import LogStream
-from holdfast.web.api.routes import Id, look
+from holdfast.web.api.routes import Attempt, Id, look
 from holdfast.web.given import GivenBacking
 
 MOST = 4 * 1024 * 1024
 
-Attempt = Annotated[int, Parameter(ge=1, le=2**31 - 1)]
 Name = Annotated[str, Parameter(max_length=20)]
 
 

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Protocol
 
-from litestar.handlers import HTTPRouteHandler, delete, get, post
-from litestar.params import PathParameter, QueryParameter
+from litestar.handlers import HTTPRouteHandler, get, post
+from litestar.params import Parameter, PathParameter, QueryParameter
 
 from holdfast.client.wire.shape import LARGEST_ID, Because
 from holdfast.errors import HoldfastError
 from holdfast.model.token import Right
 from holdfast.web.problems import EVERYWHERE, documented
 
+LARGEST_ATTEMPT = 2**31 - 1
+
 Id = Annotated[int, PathParameter(ge=1, le=LARGEST_ID)]
+Attempt = Annotated[int, Parameter(ge=1, le=LARGEST_ATTEMPT)]
 Before = Annotated[
     int | None, QueryParameter(ge=1, le=LARGEST_ID, description="Only ids below: `next` of the former page.")
 ]
 Limit = Annotated[int, QueryParameter(ge=1, le=10_000, description="At most so many.")]
 
+
 Raises = tuple[type[HoldfastError], ...]
 Route = Callable[[Callable[..., Any]], HTTPRouteHandler]
+
+
+class Numbered(Protocol):
+    """A row of a listing."""
+
+    @property
+    def id(self) -> int:
+        """Its id, by which the listing is ordered."""
 
 
 def look(path: str, *, raises: Raises = (), right: Right = Right.READ, **options: Any) -> Route:
@@ -33,9 +45,9 @@ def act(path: str, right: Right, *, raises: Raises = (), status: int = 200, **op
     return post(path, right=right, status_code=status, responses=documented(EVERYWHERE + raises), **options)
 
 
-def remove(path: str, right: Right, *, raises: Raises = (), status: int = 200, **options: Any) -> Route:
-    """Declare a route that ends something."""
-    return delete(path, right=right, status_code=status, responses=documented(EVERYWHERE + raises), **options)
+def next_page(found: Sequence[Numbered], limit: int) -> int | None:
+    """Return where the page behind *found* begins; None: nothing is behind it."""
+    return found[-1].id if len(found) == limit else None
 
 
 def reason_of(given: Because | None) -> str | None:

@@ -14,8 +14,8 @@ from holdfast.model.token import Right
 from holdfast.runners.logs import LARGEST_BODY, LARGEST_GAP, LogIntake, LogPatch
 from holdfast.store.attempts import Fence
 from holdfast.store.log_chunks import StreamKey
-from holdfast.web.api.routes import Id
-from holdfast.web.api.runners import STALE, Attempt, runner_of
+from holdfast.web.api.routes import Attempt, Id
+from holdfast.web.api.runners import STALE, runner_of
 from holdfast.web.problems import EVERYWHERE, documented
 
 RAISES = (*EVERYWHERE, *STALE, errors.LogOffsetWrong, errors.LogRefused, errors.PayloadTooLarge)

@@ -28,11 +28,10 @@ from holdfast.runners.messages import (
     Word,
 )
 from holdfast.store.attempts import Fence
-from holdfast.web.api.routes import Id, act, look
+from holdfast.web.api.routes import Attempt, Id, act, look
 from holdfast.web.given import AnyRequest
 from holdfast.web.problems import EVERYWHERE, documented
 
-Attempt = Annotated[int, Parameter(ge=1, le=2**31 - 1)]
 ArtifactName = Annotated[str, Parameter(min_length=1, max_length=300)]
 STALE = (errors.AssignmentStale, errors.AssignmentForeign, errors.JobNotFound, errors.RunnerSuperseded)
 _PLACE = "/assignments/{job:int}/{attempt:int}"

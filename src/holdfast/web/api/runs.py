@@ -13,7 +13,7 @@ from holdfast.client.wire.runs import LARGEST_PLACE, Activities, History, RunPag
 from holdfast.client.wire.shape import LARGEST_ID
 from holdfast.model.job import JobState
 from holdfast.model.run import RunFilter, RunNode, UnreadSignal
-from holdfast.web.api.routes import Before, Id, Limit, look
+from holdfast.web.api.routes import Before, Id, Limit, look, next_page
 from holdfast.web.given import GivenOperator
 
 ON_A_RUN = (errors.JobNotFound, errors.NotARun)
@@ -36,7 +36,7 @@ async def list_runs(
     """List runs, newest first, and what each one waits for."""
     chosen = RunFilter(states=tuple(states or ()), kind=kind, queue=queue, signal=signal, paused=paused)
     found = list(await operator.runs.find(chosen, limit=limit, before=before))
-    return RunPage(found, found[-1].id if len(found) == limit else None)
+    return RunPage(found, next_page(found, limit))
 
 
 @look("/{run_id:int}", raises=ON_A_RUN)
@@ -75,7 +75,7 @@ async def read_activities(
 ) -> Activities:
     """List the log of a run's step calls."""
     found = list(await operator.runs.activities(run_id, after=after, limit=limit))
-    return Activities(found, found[-1].id if len(found) == limit else None)
+    return Activities(found, next_page(found, limit))
 
 
 @look("/{run_id:int}/sort", raises=(errors.JobNotFound,))

@@ -9,7 +9,7 @@ from holdfast import errors
 from holdfast.client.wire.shape import Because
 from holdfast.client.wire.tokens import TokenOrder, TokenPage
 from holdfast.model.token import NewToken, Right, TokenRecord
-from holdfast.web.api.routes import Before, Id, Limit, act, look, reason_of
+from holdfast.web.api.routes import Before, Id, Limit, act, look, next_page, reason_of
 from holdfast.web.given import GivenOperator
 
 
@@ -25,7 +25,7 @@ async def list_tokens(
 ) -> TokenPage:
     """List tokens, never their text."""
     found = list(await operator.tokens.find(ended=ended, before=before, limit=limit))
-    return TokenPage(found, found[-1].id if len(found) == limit else None)
+    return TokenPage(found, next_page(found, limit))
 
 
 @act("/{token_id:int}/revoke", Right.ADMINISTER, raises=(errors.TokenNotFound,))
