@@ -112,6 +112,14 @@ async def test_a_reader_who_was_away_hears_what_it_missed(scene: Scene, service:
     missed, other = await scene.one(), await scene.one(await scene.worker("default"))
     await scene.enqueue(queue="other")
     await scene.complete(missed)
+    # So long ago that the feed would not tell of it by itself; the reader was away for longer.
+    await scene.db.fetch(
+        "update holdfast.finished_jobs set finished_at = finished_at - interval '30 seconds' "
+        "where job_id = $1",
+        missed.id,
+    )
+    moment, _, job_id = last.partition("-")
+    last = f"{int(moment) - 60_000_000}-{job_id}"
     async with reading(caller, "/api/v1/events?queue=default", last) as reader:
         await reader.until("job", job_id=missed.id, state="completed")
         await scene.complete(other)
