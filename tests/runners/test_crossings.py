@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.errors import AssignmentStale
+import pytest
+
+from holdfast.errors import AssignmentStale, RunnerSuperseded
 from holdfast.runners.messages import AssignmentTold
 from holdfast.store import offers
 from tests.runners.conftest import Machine, OpenYard, Yard, listed
@@ -77,6 +79,20 @@ async def test_a_sync_that_comes_twice_takes_nothing_that_its_own_token_has_begu
     await machine.by(hold.assignment.token).start(hold.assignment)
     await machine.sync(number=twice, free=1)
     assert await yard.live(hold.job) == ("running", 1, 0)
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+async def test_a_new_registration_tells_who_waits_under_the_name(
+    yard: Yard, open_yard: OpenYard, servers: int
+) -> None:
+    """Else what the new one gives back could be offered to the older one, and told to the new one late."""
+    older = (await yard.machine()).at(yard if servers == 1 else await open_yard())
+    waiting = asyncio.create_task(older.sync(free=1, wait=30))
+    await older.yard.desk_hears(older)
+    await yard.machine()
+    async with asyncio.timeout(10):
+        with pytest.raises(RunnerSuperseded):
+            await waiting
 
 
 async def test_who_waits_to_give_work_sees_what_was_given_meanwhile(yard: Yard, eventually: Any) -> None:

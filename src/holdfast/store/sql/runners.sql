@@ -26,7 +26,8 @@ with former as materialized (
 select m.id, m.term, m.state, (select f.was::text from former f) from made m;
 
 -- name: attach_token
--- Lets token $2 speak for runner $1, and no other token any more.  Locks the worker's row.
+-- Lets token $2 speak for runner $1, and no other token any more.  Locks the worker's row.  Who waits by an older token
+-- is told so at once, as of a drain: what its successor gives back would be offered to it.
 with attached as (
     update holdfast.workers w set token_id = $2::bigint where w.id = $1::bigint returning w.id
 ), revoked as (
@@ -34,7 +35,9 @@ with attached as (
     where k.worker_id = a.id and k.role = 'runner' and k.revoked_at is null and k.id <> $2::bigint
     returning k.id
 )
-select a.id, case when exists (select from revoked) then pg_notify('holdfast', 'tokens') end from attached a;
+select a.id, case when n.topic is not null then pg_notify('holdfast', n.topic) end
+from attached a
+left join (values ('tokens'), ('drain:' || $1::bigint)) as n (topic) on exists (select from revoked);
 
 -- name: hear_runners
 -- Prolongs the leases of runners that were heard, one array per column: id and token.  One that was lost or away is back.
