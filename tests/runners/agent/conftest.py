@@ -47,3 +47,23 @@ async def runner(counterpart: Counterpart, probe: Probe, tmp_path: Path) -> Asyn
             return agent
 
         yield start
+
+
+class Gate:
+    """Where commands wait until the test lets them go on: ``{gate}`` is the piece of shell that does."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return f"until test -e {self._path}; do sleep 0.05; done"
+
+    def open(self) -> None:
+        """Let them go on."""
+        self._path.touch()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    """A gate that is closed."""
+    return Gate(tmp_path / "go")

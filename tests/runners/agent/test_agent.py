@@ -15,6 +15,7 @@ import pytest
 from holdfast.errors import RunnerBusy, ServerRefused
 from holdfast.model.assignment import ArtifactLimits
 from holdfast.testing import Probe
+from tests.runners.agent.conftest import Gate
 from tests.runners.agent.counterpart import Counterpart, Entry
 
 
@@ -133,13 +134,14 @@ async def test_a_cancel_goes_down_the_ladder(counterpart: Counterpart, runner: A
     entry = await counterpart.offer(script="trap 'echo asked' INT; echo up; while :; do sleep 0.05; done")
     await counterpart.until(lambda: "up" in entry.log())
     asked = time.monotonic()
-    await counterpart.cancel(entry, grace=0.5)
+    await counterpart.cancel(entry, grace=1.0)
     report = await ended(counterpart, entry)
     assert report["outcome"] == "cancelled"
     assert report["result"]["signal"] == "SIGKILL"
     assert "asked" in entry.log()
     assert entry.rungs["interrupted"] - asked < 2
-    assert entry.rungs["killed"] - entry.rungs["interrupted"] >= 0.4
+    # Counted from the request: what the runner says of itself may come late, but never early.
+    assert entry.rungs["killed"] - asked >= 1.0
 
 
 async def test_a_program_that_obeys_is_not_killed(counterpart: Counterpart, runner: Any) -> None:
@@ -253,14 +255,15 @@ async def test_a_superseded_runner_stops_its_work_and_says_so(
     await probe.wait_for("assignment.ended", lambda fields: fields["outcome"] == "lost")
 
 
-async def test_a_stop_lets_work_finish(counterpart: Counterpart, runner: Any) -> None:
+async def test_a_stop_lets_work_finish(counterpart: Counterpart, runner: Any, gate: Gate) -> None:
     """While it drains the server is told so, nothing new begins, and what ran is completed."""
     agent = await runner()
-    entry = await counterpart.offer(script="echo up; sleep 0.7; echo done")
+    entry = await counterpart.offer(script=f"echo up; {gate}; echo done")
     await counterpart.until(lambda: "up" in entry.log())
     stopping = asyncio.create_task(agent.stop(20))
     await counterpart.until(lambda: counterpart.syncs[-1]["draining"])
     late = await counterpart.offer(script="echo late")
+    gate.open()
     assert await stopping is True
     assert entry.report is not None
     assert entry.report["outcome"] == "completed"

@@ -140,7 +140,8 @@ def test_masking_keeps_pace_with_a_fast_program() -> None:
     secrets = [base64.b64encode(bytes([number]) * 30) for number in range(20)]
     masker = Masker(secrets)
     piece = b"an ordinary line of a build, about as long as they are\n" * 1200
-    began = time.perf_counter()
+    # Its own time: what else goes on on this machine is not its affair.
+    began = time.process_time()
     for _ in range(16):
         assert masker.feed(piece)
-    assert 16 * len(piece) / (time.perf_counter() - began) > 5_000_000
+    assert 16 * len(piece) / (time.process_time() - began) > 5_000_000

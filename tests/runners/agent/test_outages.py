@@ -9,28 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.testing import Probe
+from tests.runners.agent.conftest import Gate
 from tests.runners.agent.counterpart import Counterpart
 from tests.runners.agent.test_agent import ended
-
-
-class Gate:
-    """Where commands wait until the test lets them go on: ``{gate}`` is the piece of shell that does."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __str__(self) -> str:
-        return f"until test -e {self._path}; do sleep 0.05; done"
-
-    def open(self) -> None:
-        """Let them go on."""
-        self._path.touch()
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Gate:
-    """A gate that is closed."""
-    return Gate(tmp_path / "go")
 
 
 async def test_no_answer_that_is_lost_loses_or_doubles_work(
