@@ -21,9 +21,10 @@ async def test_a_killed_workers_job_runs_again_within_ttl_and_five_seconds(
     doomed = await start(queues=["calm"])
     handle = await client.enqueue(program.gate.job(gate.number))
     await doomed.probe.wait_for("attempt.started")
+    heir = await start(queues=["calm"])
+    await heir.worker_id()
     doomed.send(signal.SIGKILL)
     killed = time.monotonic()
-    heir = await start(queues=["calm"])
     await heir.probe.wait_for("attempt.started")
     assert time.monotonic() - killed < TTL + 5
     await gate.open()
@@ -134,15 +135,10 @@ async def test_a_worker_may_die_at_every_statement(
         async with gate:
             queue = f"q{number}{'after' if after else 'before'}"
             doomed = await start(queues=[queue], die_at=number, die_after=after, slots=2)
-            try:
-                return int(await doomed.ended(within=4))
-            except TimeoutError:
-                # It lived fewer statements than that.
-                return 0
+            return int(await doomed.ended(within=60))
 
     deaths = [die(number, after) for number in STATEMENTS for after in (False, True)]
-    codes = await asyncio.gather(*deaths)
-    assert codes.count(-signal.SIGKILL) >= 20, "the deaths must happen, or this shows nothing"
+    assert set(await asyncio.gather(*deaths)) == {-signal.SIGKILL}, "all must die, or this shows nothing"
     await start(queues=list(handles), slots=10)
     for ids in handles.values():
         assert await client.wait(ids[0], timeout=40) is None

@@ -11,7 +11,8 @@ from tests.scenarios.forker import forking
 from tests.scenarios.lives import Life, World, world
 
 WORLDS = 10
-TRIES = 3
+# How often a death is tried again that did not come.
+TRIES = 10
 
 
 @pytest.mark.timeout(600)

@@ -17,7 +17,8 @@ from tests.scenarios.islands import ADDRESSES, Islands, NoSea
 from tests.scenarios.yard import PATIENCE, Yard, yard
 
 YARDS = 3
-TRIES = 3
+# How often a death is tried again that did not come.
+TRIES = 10
 # How often these are sent depends on the moment.
 RESTLESS = ("sync",)
 LONG_SPEC = "x" * 70_000
