@@ -216,7 +216,7 @@ async def test_a_handler_within_the_grace_finishes(
     stopping = asyncio.create_task(process.stop(20.0))
     (tmp_path / "go").touch()
     assert await stopping is True
-    assert await client.wait(job.id, timeout=1) == "first"
+    assert (await client.job(job.id)).result == "first"
 
 
 async def test_a_handler_that_will_not_be_cancelled_does_not_hold_up_the_stop(

@@ -61,8 +61,12 @@ async def test_handlers_run_side_by_side_in_children_of_their_own(
         folder.mkdir()
         await client.enqueue(app.request("hold", {"folder": str(folder)}))
     for folder in folders:
-        await eventually(lambda folder=folder: asyncio.to_thread((folder / "begun").exists))
-    assert len({(folder / "begun").read_text() for folder in folders}) == 2
+        await eventually(lambda folder=folder: asyncio.to_thread(_told, folder / "begun"))
+    assert len({_told(folder / "begun") for folder in folders}) == 2
+
+
+def _told(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 async def test_a_handler_runs_on_its_process_main_thread(work: Any, ask: Any) -> None:
