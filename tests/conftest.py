@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.wiring import WorkerProcess
+from holdfast.maintenance import rescuer
 from holdfast.runtime.embedded import EmbeddedServer
 from holdfast.runtime.events import Events
 from holdfast.testing import Probe, ThrowawayDatabase
@@ -118,3 +119,13 @@ def eventually() -> Callable[..., Any]:
         return answer
 
     return wait
+
+
+@pytest.fixture
+def lose(db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """Declares every worker lost; the leader takes what they hold: ``await lose()``."""
+    # For workers that it did not declare lost itself a leader looks every ten seconds.
+    monkeypatch.setattr(rescuer, "LEFT_EVERY", 1)
+    monkeypatch.setattr(rescuer, "REST", 0.2)
+    declare = "update holdfast.workers set state = 'lost', ended_at = holdfast.now()"
+    return lambda: db.fetch(declare)

@@ -122,6 +122,7 @@ async def test_a_lost_lease_stops_the_handler_and_the_job_runs_again(
     work: Any,
     client: holdfast.Client,
     db: ThrowawayDatabase,
+    lose: Any,
     begun: Any,
     eventually: Any,
     tmp_path: Path,
@@ -131,7 +132,7 @@ async def test_a_lost_lease_stops_the_handler_and_the_job_runs_again(
     await work(app, slots=2, ttl=1.0)
     job = await client.enqueue(app.request("it", {"folder": str(tmp_path)}))
     pid = await begun()
-    await db.fetch("update holdfast.workers set state = 'lost'")
+    await lose()
     assert await client.wait(job.id, timeout=30) == "later"
     assert [row[:2] for row in await db.fetch(ATTEMPTS)] == [(1, "lost")]
     await _came_to_an_end(executor, pid, tmp_path, eventually)

@@ -180,7 +180,7 @@ async def test_a_failed_run_makes_up_for_its_steps_and_keeps_its_error(
 
 
 async def test_compensation_goes_on_after_its_worker_was_lost(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any, db: ThrowawayDatabase
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any, lose: Any
 ) -> None:
     """A cancelled run is not given up half undone."""
     begun = asyncio.Event()
@@ -203,7 +203,7 @@ async def test_compensation_goes_on_after_its_worker_was_lost(
     await rests(handle.id)
     await client.cancel(handle.id)
     await begun.wait()
-    await db.fetch("update holdfast.workers set state = 'lost', ended_at = holdfast.now()")
+    await lose()
     with pytest.raises(holdfast.JobCancelled):
         await client.wait(handle.id, timeout=30)
     assert calls == ["both", "undo b", "undo a", "undo a"]

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.testing import ThrowawayDatabase
 
 SOON = holdfast.Constant(timedelta(milliseconds=10))
-LOSE = "update holdfast.workers set state = 'lost', ended_at = holdfast.now()"
 
 
 async def test_a_run_whose_timeouts_use_up_its_attempts_makes_up_for_its_steps(
@@ -45,7 +43,7 @@ async def test_a_run_whose_timeouts_use_up_its_attempts_makes_up_for_its_steps(
 
 
 async def test_a_run_that_outlives_its_last_worker_makes_up_for_its_steps(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], lose: Any
 ) -> None:
     """The rescue hands it to another worker, though only for that."""
     begun = asyncio.Event()
@@ -65,7 +63,7 @@ async def test_a_run_that_outlives_its_last_worker_makes_up_for_its_steps(
     await work(app, ttl=1.0)
     handle = await client.enqueue(order.job())
     await begun.wait()
-    await db.fetch(LOSE)
+    await lose()
     with pytest.raises(
         holdfast.JobFailed, match=r"attempts exhausted \(1 of 1\): worker .* stopped renewing"
     ):
@@ -103,7 +101,7 @@ async def test_a_last_compensation_that_sleeps_is_still_the_last_act(
 
 
 async def test_a_compensation_that_kills_its_worker_too_ends_the_run(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], lose: Any
 ) -> None:
     """A last act is given once; what then remains is for a person."""
     begun = asyncio.Queue[str]()
@@ -122,14 +120,14 @@ async def test_a_compensation_that_kills_its_worker_too_ends_the_run(
     handle = await client.enqueue(order.job())
     for what in ("charge", "refund"):
         assert await begun.get() == what
-        await db.fetch(LOSE)
+        await lose()
     with pytest.raises(holdfast.JobFailed, match="stopped renewing its lease"):
         await client.wait(handle.id, timeout=30)
     assert calls == ["charge", "refund"]
 
 
 async def test_a_job_that_is_no_run_gets_no_last_act(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], lose: Any
 ) -> None:
     """It has nothing to make up for, and ends with its last attempt."""
     begun = asyncio.Event()
@@ -143,7 +141,7 @@ async def test_a_job_that_is_no_run_gets_no_last_act(
     await work(app, ttl=1.0)
     handle = await client.enqueue(plain.job())
     await begun.wait()
-    await db.fetch(LOSE)
+    await lose()
     with pytest.raises(holdfast.JobFailed, match="stopped renewing its lease"):
         await client.wait(handle.id, timeout=30)
     assert calls == ["plain"]

@@ -108,7 +108,7 @@ async def test_every_write_of_a_run_is_fenced(scene: Scene) -> None:
 
 
 async def test_a_run_that_was_paused_while_its_worker_died_parks_before_anything_new(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase, rests: Any
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], lose: Any, rests: Any
 ) -> None:
     """The attempt that takes it over sees the pause in what it loads."""
     begun = asyncio.Event()
@@ -127,7 +127,7 @@ async def test_a_run_that_was_paused_while_its_worker_died_parks_before_anything
     handle = await client.enqueue(plan.job())
     await begun.wait()
     await client.pause(handle.id)
-    await db.fetch("update holdfast.workers set state = 'lost', ended_at = holdfast.now()")
+    await lose()
     await rests(handle.id)
     assert calls == ["hang"]
     await client.resume(handle.id)

@@ -96,6 +96,7 @@ async def test_a_step_that_committed_is_not_run_again_after_its_worker_was_lost(
     app: holdfast.App,
     calls: list[str],
     db: ThrowawayDatabase,
+    lose: Any,
     probe: Probe,
 ) -> None:
     """Another attempt finds the first step done and runs the second one again, which had not ended."""
@@ -120,7 +121,7 @@ async def test_a_step_that_committed_is_not_run_again_after_its_worker_was_lost(
     await probe.wait_for("attempt.started", lambda fields: fields["running"].claimed.id == handle.id)
     while calls.count("pack") < 1:
         await db.value("select pg_sleep(0.01)")
-    await db.fetch("update holdfast.workers set state = 'lost', ended_at = holdfast.now()")
+    await lose()
     assert await client.wait(handle.id, timeout=30) == ["receipt", "parcel"]
     hang.set()
     assert calls == ["charge", "pack", "pack"]
