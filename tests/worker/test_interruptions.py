@@ -226,7 +226,8 @@ async def test_a_handler_that_will_not_be_cancelled_does_not_hold_up_the_stop(
     """A stop is a stop: a coroutine that swallows its cancellation is left behind and reported."""
     app = holdfast.App()
     app.job(kind="it")(handlers.be_stubborn)
-    process = await work(app)
+    # What a stop waits for a handler that is deaf goes with the lease, so that there is time to spare.
+    process = await work(app, ttl=6.0)
     await client.enqueue(app.request("it", {"folder": str(tmp_path)}))
     await eventually(lambda: asyncio.to_thread((tmp_path / "begun").exists))
     async with asyncio.timeout(15):
