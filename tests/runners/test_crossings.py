@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import AssignmentStale, RunnerSuperseded
+from holdfast.model.runner import Runner
+from holdfast.model.worker import WorkerState
 from holdfast.runners.messages import AssignmentTold
 from holdfast.store import offers
 from tests.runners.conftest import Machine, OpenYard, Yard, listed
@@ -93,6 +95,30 @@ async def test_a_new_registration_tells_who_waits_under_the_name(
     async with asyncio.timeout(10):
         with pytest.raises(RunnerSuperseded):
             await waiting
+
+
+async def test_a_superseded_registration_is_given_nothing_however_late_it_asks(yard: Yard) -> None:
+    """It was heard just before its successor registered, and begins to wait just after that."""
+    [older, newer] = [await yard.machine() for _ in range(2)]
+    late = Runner(
+        id=older.worker_id,
+        name="build-1",
+        term=1,
+        state=WorkerState.ONLINE,
+        labels=frozenset(),
+        kinds=frozenset(["command"]),
+        queues=("default",),
+        slots=1,
+    )
+    dispatcher = yard.desk.dispatcher
+    await yard.enqueue()
+    assert await dispatcher.offers(late, 1, 0.2) == []
+    await newer.finish(await newer.one())
+    waiting = asyncio.create_task(newer.sync(free=1, wait=30))
+    await yard.desk_hears(newer)
+    assert await dispatcher.offers(late, 1, 30) == []
+    [job_id] = await yard.enqueue()
+    assert [hold.job for hold in (await waiting).hold] == [job_id]
 
 
 async def test_who_waits_to_give_work_sees_what_was_given_meanwhile(yard: Yard, eventually: Any) -> None:

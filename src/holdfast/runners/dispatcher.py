@@ -75,8 +75,12 @@ class Dispatcher(Service):
     async def offers(self, runner: Runner, want: int, wait: float) -> list[Offer]:
         """Return up to *want* new offers, after up to *wait* seconds; an empty list: there was nothing.
 
-        An older request of the same runner is answered at once, for it has only one ear.
+        An older request of the same runner is answered at once, for it has only one ear; so is this one
+        where a later registration waits already.
         """
+        waiting = self._requests.get(runner.id)
+        if waiting is not None and waiting.runner.term > runner.term:
+            return []
         self.ring(runner.id)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (0.0 if self._closing else wait)
@@ -232,9 +236,9 @@ def _by_way(routes: Iterable[Route]) -> dict[str | None, list[Route]]:
 
 
 def _exact(request: _Request, rooms: dict[int, Room]) -> Taker | None:
-    """Return the taker with the room that it really has."""
+    """Return the taker with the room that it really has; None for one that was superseded meanwhile."""
     room = rooms.get(request.runner.id)
-    if room is None:
+    if room is None or room.term != request.runner.term:
         return None
     taker = request.taker()
     taker.free = min(taker.free, room.slots - sum(room.held.values()))

@@ -1,6 +1,11 @@
 -- Claims from queues with limits, in one call: what is counted must be counted after the lock is held, and a statement
 -- sees no more than was there when it began.
 
+-- The present moment, where now() is when the statement began.
+create function holdfast.moment() returns timestamptz
+language sql volatile
+as $$ select holdfast.now() + (clock_timestamp() - statement_timestamp()) $$;
+
 -- Jobs with a concurrency key in the order in which they are due.
 create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, place)
     where state = 'available' and concurrency_key is not null and route_id is null;
@@ -95,19 +100,17 @@ as $$
 #variable_conflict use_variable
 declare
     rule record;
-    begun timestamptz;
     most integer;
     heads bigint[];
+    present timestamptz;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'a claim under limits needs a transaction that is read committed, not %',
             current_setting('transaction_isolation') using errcode = 'invalid_transaction_state';
     end if;
     perform pg_advisory_xact_lock(hashtext('holdfast.limits'), hashtext(queue));
-    -- This statement may have begun, and then waited, before the job ended that makes room for another.
-    begun := holdfast.now() + (clock_timestamp() - statement_timestamp());
     perform from holdfast.workers w
-    where w.id = taker and w.state = 'online' and w.expires_at > begun
+    where w.id = taker and w.state = 'online' and w.expires_at > holdfast.moment()
     for key share;
     if not found then
         return;
@@ -124,6 +127,8 @@ begin
         return;
     end if;
     heads := holdfast.keyed_heads(queue, kinds, rule.key_limit, most);
+    -- This statement may have begun, and then waited, before the jobs ended that it found to have ended.
+    present := holdfast.moment();
     return query with candidate as materialized (
         select unkeyed.job_id, unkeyed.priority, unkeyed.place from (
             select c.job_id, c.priority, c.place from holdfast.live_jobs c
@@ -137,8 +142,8 @@ begin
         select c.job_id, c.priority, c.place from holdfast.live_jobs c where c.job_id = any (heads)
     )
     update holdfast.live_jobs l
-    set state = 'running', attempt = l.attempt + 1, worker_id = taker, claimed_at = begun,
-        started_at = begun, progress = null, progress_note = null
+    set state = 'running', attempt = l.attempt + 1, worker_id = taker, claimed_at = present,
+        started_at = present, progress = null, progress_note = null
     from holdfast.jobs j
     where l.job_id = any (array(select c.job_id from candidate c order by c.priority, c.place limit most))
       and j.id = any (array[l.job_id]) and j.revision >= l.revision

@@ -24,9 +24,9 @@ where w.id = any ($1::bigint[]) and w.state = 'online' and w.expires_at > holdfa
 order by w.id for no key update;
 
 -- name: runners_room
--- What runners have left: slots, and by queue what they hold.  Only after lock_runners in the same transaction, and in a
--- statement of its own: one that waited for the lock would not see what was given meanwhile.
-select w.id, w.slots,
+-- What runners have left: their term, slots, and by queue what they hold.  Only after lock_runners in the same transaction,
+-- and in a statement of its own: one that waited for the lock would not see what was given meanwhile.
+select w.id, w.term, w.slots,
        (select coalesce(jsonb_object_agg(h.queue, h.n), '{}')::text
         from (select l.queue, count(*) as n from holdfast.live_jobs l where l.worker_id = any (array[w.id]) group by l.queue) h)
 from holdfast.workers w where w.id = any ($1::bigint[]);
