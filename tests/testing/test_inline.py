@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import InputInvalid, JobNotFound, OptionInvalid, StateConflict, UnknownKind
+from holdfast.errors import (
+    ArtifactNotFound,
+    InputInvalid,
+    JobNotFound,
+    OptionInvalid,
+    StateConflict,
+    UnknownKind,
+)
 from holdfast.testing import InlineClient, SyncInlineClient
 
 
@@ -231,6 +238,17 @@ def test_jobs_run_inline_without_asyncio(app: holdfast.App) -> None:
         with pytest.raises(ValueError, match="no such luck"):
             client.enqueue(request(app, "broken"))
     assert [job.outcome for job in client.jobs] == ["completed"] * 5 + ["retried"]
+
+
+def test_no_file_is_left_inline(app: holdfast.App) -> None:
+    """Only runners leave files: a job has none, an unknown one is refused as by the real client."""
+    client = SyncInlineClient(app)
+    job_id = client.enqueue(request(app, "add", a=1)).id
+    assert client.artifacts(job_id) == []
+    with pytest.raises(JobNotFound):
+        client.artifacts(job_id + 1)
+    with pytest.raises(ArtifactNotFound, match="report.txt"):
+        client.artifact(job_id, 1, "report.txt")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from holdfast.app.handler import JobRequest
 from holdfast.app.options import NOTHING, Options, resolved
 from holdfast.app.registry import App
 from holdfast.client.keywords import EnqueueOptions
-from holdfast.errors import InputInvalid, JobCancelled, JobFailed, JobNotFound
+from holdfast.errors import ArtifactNotFound, InputInvalid, JobCancelled, JobFailed, JobNotFound
+from holdfast.model.assignment import ArtifactRecord
 from holdfast.model.job import JobHandle, JobRecord, NewJob
 from holdfast.model.outcome import Fail, Outcome, Stop
 from holdfast.model.run import EVERY_RUN, RunFilter, RunNode, RunSummary, UnreadSignal
@@ -93,6 +94,15 @@ class InlineClient:
     async def job(self, job_id: int) -> JobRecord:
         """Return everything about a job but the timeline of its attempts; raises `JobNotFound`."""
         return self._found(job_id).record()
+
+    async def artifacts(self, job_id: int) -> list[ArtifactRecord]:
+        """Return nothing: only runners leave files; raises `JobNotFound`."""
+        self._found(job_id)
+        return []
+
+    async def artifact(self, job_id: int, attempt: int, name: str) -> bytes:
+        """Refuse: only runners leave files; raises `ArtifactNotFound`."""
+        raise ArtifactNotFound(job_id, attempt, name)
 
     async def cancel(self, job_id: int, *, reason: str | None = None) -> bool:
         """Cancel a job that would run again; raises `StateConflict` for one that has ended, `JobNotFound`."""

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 from holdfast.app.handler import JobRequest
 from holdfast.app.registry import App
 from holdfast.client.keywords import EnqueueOptions
+from holdfast.model.assignment import ArtifactRecord
 from holdfast.model.job import JobHandle, JobRecord
 from holdfast.model.run import EVERY_RUN, RunFilter, RunNode, RunSummary, UnreadSignal
 from holdfast.model.step import ActivityRecord, StepRecord
@@ -69,6 +70,14 @@ class SyncInlineClient:
     def job(self, job_id: int) -> JobRecord:
         """Return everything about a job but the timeline of its attempts; raises `JobNotFound`."""
         return _run(self._inline.job(job_id))
+
+    def artifacts(self, job_id: int) -> list[ArtifactRecord]:
+        """Return nothing: only runners leave files; raises `JobNotFound`."""
+        return _run(self._inline.artifacts(job_id))
+
+    def artifact(self, job_id: int, attempt: int, name: str) -> bytes:
+        """Refuse: only runners leave files; raises `ArtifactNotFound`."""
+        return _run(self._inline.artifact(job_id, attempt, name))
 
     def cancel(self, job_id: int, *, reason: str | None = None) -> bool:
         """Cancel a job that would run again; raises `StateConflict` for one that has ended, `JobNotFound`."""
