@@ -52,7 +52,7 @@ def runners_room(worker_ids: Sequence[int]) -> Statement[list[Room]]:
 
 
 def _rooms(rows: Sequence[Row]) -> list[Room]:
-    return [Room(*row[:3], msgspec.json.decode(row[3], type=dict[str, int])) for row in rows]
+    return [Room(row[0], row[1], row[2], msgspec.json.decode(row[3], type=dict[str, int])) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
