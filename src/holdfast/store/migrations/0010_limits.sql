@@ -6,54 +6,62 @@ create function holdfast.moment() returns timestamptz
 language sql volatile
 as $$ select holdfast.now() + (clock_timestamp() - statement_timestamp()) $$;
 
--- Jobs with a concurrency key in the order in which they are due.
+-- Jobs with a concurrency key in the order in which they are due.  num_nulls() says what `is not null` says, but the planner
+-- does not know: so a question in order can be answered by this index alone, and one by key by the other alone.
 create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, place)
-    where state = 'available' and concurrency_key is not null and route_id is null;
+    where state = 'available' and num_nulls(concurrency_key) = 0 and route_id is null;
 
 -- Locks and returns up to *most* available jobs with a concurrency key, the best first, as many of each key as its limit
 -- leaves; skips rows that others have locked.  The front of the line is enough as a rule.  Where it is taken up by keys
--- without room, or by locked rows, all keys are walked by index, so that the cost goes with keys and not with jobs.
--- Only under the lock of the queue's limits.
+-- without room, or by locked rows, more of it is read, and then all keys are walked by index, so that the cost goes with
+-- keys and not with jobs.  Only under the lock of the queue's limits.
 create function holdfast.keyed_heads(queue text, kinds text[], key_limit integer, most integer) returns bigint[]
 language plpgsql
 as $$
 #variable_conflict use_variable
 declare
-    front integer := 4 * most + 50;
+    busy jsonb;
+    front integer;
     seen integer;
     fitting bigint[];
     their_keys text[];
     locked bigint[];
 begin
-    with line as materialized (
-        select c.job_id, c.concurrency_key, c.priority, c.place from holdfast.live_jobs c
-        where c.queue = queue and c.state = 'available' and c.concurrency_key is not null and c.route_id is null
-          and c.kind = any (kinds)
-        order by c.priority, c.place
-        limit front
-    ), numbered as (
-        select l.*, row_number() over (partition by l.concurrency_key order by l.priority, l.place) as nth from line l
-    ), best as (
-        select n.job_id, n.concurrency_key from numbered n
-        where n.nth <= key_limit and n.nth + (
-            select count(*) from holdfast.live_jobs r
-            where r.queue = queue and r.concurrency_key = n.concurrency_key and r.worker_id is not null
-        ) <= key_limit
-        order by n.priority, n.place
-        limit most
-    )
-    select (select count(*) from line), array(select b.job_id from best b), array(select b.concurrency_key from best b)
-    into seen, fitting, their_keys;
-    locked := array(
-        select c.job_id
-        from unnest(fitting, their_keys) as wanted (job_id, key)
-        join holdfast.live_jobs c on c.job_id = wanted.job_id
-        where c.state = 'available' and c.queue = queue and c.concurrency_key = wanted.key
-        for update of c skip locked
-    );
-    if cardinality(locked) = cardinality(fitting) and (seen < front or cardinality(fitting) = most) then
-        return locked;
-    end if;
+    select coalesce(jsonb_object_agg(h.concurrency_key, h.running), '{}') into busy from (
+        select r.concurrency_key, count(*) as running from holdfast.live_jobs r
+        where r.queue = queue and r.concurrency_key is not null and r.worker_id is not null
+        group by r.concurrency_key
+    ) h;
+    foreach front in array array[4 * most + 50, 40 * most + 500] loop
+        with line as materialized (
+            select c.job_id, c.concurrency_key, c.priority, c.place from holdfast.live_jobs c
+            where c.queue = queue and c.state = 'available' and num_nulls(c.concurrency_key) = 0 and c.route_id is null
+              and c.kind = any (kinds)
+            order by c.priority, c.place
+            limit front
+        ), numbered as (
+            select l.*, row_number() over (partition by l.concurrency_key order by l.priority, l.place)
+                        + coalesce((busy ->> l.concurrency_key)::integer, 0) as nth
+            from line l
+        ), best as (
+            select n.job_id, n.concurrency_key from numbered n where n.nth <= key_limit
+            order by n.priority, n.place
+            limit most
+        )
+        select (select count(*) from line), array(select b.job_id from best b),
+               array(select b.concurrency_key from best b)
+        into seen, fitting, their_keys;
+        locked := array(
+            select c.job_id
+            from unnest(fitting, their_keys) as wanted (job_id, key)
+            join holdfast.live_jobs c on c.job_id = wanted.job_id
+            where c.state = 'available' and c.queue = queue and c.concurrency_key = wanted.key
+            for update of c skip locked
+        );
+        if cardinality(locked) = cardinality(fitting) and (seen < front or cardinality(fitting) = most) then
+            return locked;
+        end if;
+    end loop;
     return array(
         with recursive keys as (
             (select c.concurrency_key as key from holdfast.live_jobs c
@@ -116,7 +124,7 @@ begin
         return;
     end if;
     select coalesce(max(q.key_limit), 1) as key_limit, max(q.max_running) as max_running,
-           coalesce(bool_or(q.paused), false) as paused
+           coalesce(bool_or(q.paused), false) as paused, coalesce(bool_or(q.keyed), false) as keyed
     into rule from holdfast.queues q where q.name = queue;
     most := free;
     if rule.max_running is not null then
@@ -126,7 +134,9 @@ begin
     if rule.paused or most <= 0 then
         return;
     end if;
-    heads := holdfast.keyed_heads(queue, kinds, rule.key_limit, most);
+    if rule.keyed then
+        heads := holdfast.keyed_heads(queue, kinds, rule.key_limit, most);
+    end if;
     -- This statement may have begun, and then waited, before the jobs ended that it found to have ended.
     present := holdfast.moment();
     return query with candidate as materialized (
