@@ -140,7 +140,7 @@ async def test_a_drained_worker_finishes_and_takes_nothing_more(
     assert (await operator.workers.find())[0].state == "draining"
     (act,) = await operator.audit(subject=f"worker {worker.id}")
     assert (act.actor, act.action, act.reason) == ("alice", "worker.drain", "maintenance")
-    assert act.detail["before"] == {"state": "online"}
+    assert act.detail["before"] == {"state": "online", "draining": False}
     await process.stop(0.0)
     assert await operator.workers.find() == []
     assert [one.state for one in await operator.workers.find(ended=True)] == ["offline"]

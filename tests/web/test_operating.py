@@ -53,6 +53,22 @@ async def test_a_worker_is_listed_and_drained(service: Service, work: Any) -> No
     of(await caller.post(f"{API}/workers/999999/drain"), 404)
 
 
+async def test_a_drained_runner_is_resumed(service: Service) -> None:
+    """What changed is audited as it was, also of a runner that is away; a worker cannot be resumed."""
+    machine = {"name": "m", "host": "h", "version": "1", "protocols": [1], "slots": 1}
+    made = of(await (await service.caller(Role.REGISTRAR)).post("/runner/v1/register", json=machine), 201)
+    runner = await service.caller(text=made["token"])
+    assert (await runner.post("/runner/v1/leave", json={})).status_code == 204
+    caller, worker = await service.caller(Role.OPERATOR), f"{API}/workers/{made['runner']['id']}"
+    of(await caller.post(f"{worker}/drain"))
+    of(await caller.post(f"{worker}/resume"))
+    drained, resumed = [act["detail"] for act in of(await caller.get(worker))["audit"]][1::-1]
+    away = {"state": "offline", "draining": False}
+    assert drained == {"before": away, "after": away | {"draining": True}}
+    assert resumed == {"before": away | {"draining": True}, "after": away}
+    of(await caller.post(f"{API}/workers/999999/resume"), 404)
+
+
 async def test_a_schedule_is_run_paused_and_deleted(
     service: Service, work: Any, db: ThrowawayDatabase
 ) -> None:
@@ -77,6 +93,10 @@ async def test_a_schedule_is_run_paused_and_deleted(
         if verb == "pause":
             assert await db.value("select paused from holdfast.schedules") is True
     of(await caller.post(f"{API}/schedules/run", json={"name": "nightly"}), 404)
+    acts = of(await caller.get(f"{API}/audit", params={"subject": "schedule nightly"}))["acts"]
+    resumed, paused = [act["detail"] for act in acts[1:3]]
+    assert paused == {"before": {"paused": False}, "after": {"paused": True}}
+    assert resumed == {"before": {"paused": True}, "after": {"paused": False}}
 
 
 async def test_a_run_is_shown_signalled_paused_and_forked(
@@ -121,6 +141,13 @@ async def test_a_run_is_shown_signalled_paused_and_forked(
     assert missing["type"] == "urn:holdfast:problem:step-not-found"
     job_id = of(await caller.post(f"{API}/jobs", json={"kind": "plain"}), 201)["id"]
     assert of(await caller.get(f"{API}/runs/{job_id}"), 409)["type"] == "urn:holdfast:problem:not-a-run"
+
+    acts = of(await caller.get(f"{API}/audit", params={"subject": f"job {run_id}"}))["acts"]
+    changes = [act["detail"] for act in acts if act["action"] in ("run.pause", "run.resume")][::-1]
+    assert changes == [
+        {"before": {"state": "waiting", "paused": False}, "after": {"state": "waiting", "paused": True}},
+        {"before": {"state": "waiting", "paused": True}, "after": {"paused": False}},
+    ]
 
 
 async def _pack() -> str:

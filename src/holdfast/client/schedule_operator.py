@@ -52,10 +52,11 @@ class ScheduleOperator:
 
     async def _set_paused(self, name: str, paused: bool, reason: str | None) -> None:
         async with self._database.transaction() as connection:
-            if not await self._database.run(schedules.pause_schedule(name, paused), connection):
+            change = await self._database.run(schedules.pause_schedule(name, paused), connection)
+            if change is None:
                 raise ScheduleNotFound(name)
             action = "schedule.pause" if paused else "schedule.resume"
-            await self._note(connection, action, name, reason, {"after": {"paused": paused}})
+            await self._note(connection, action, name, reason, msgspec.json.decode(change))
 
     async def _note(
         self, connection: Connection, action: str, name: str, reason: str | None, detail: dict[str, Any]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.client.wire.workers import WorkerStory
 from holdfast.errors import WorkerEnded, WorkerNotFound
 from holdfast.model.audit import Mandate
@@ -11,7 +13,7 @@ from holdfast.model.job import JobState
 from holdfast.model.selection import JobFilter
 from holdfast.model.worker import WorkerRecord
 from holdfast.store import audit, overview, runners, workers
-from holdfast.store.database import Database
+from holdfast.store.database import Connection, Database
 
 MOST_LISTED = 1000
 MOST_ACTS = 50
@@ -46,12 +48,10 @@ class WorkerOperator:
     async def resume(self, worker_id: int, reason: str | None = None) -> None:
         """Let a drained runner take jobs again; raises `WorkerNotFound` where there is no such runner."""
         async with self._database.transaction() as connection:
-            if not await self._database.run(runners.resume_runner(worker_id), connection):
+            change = await self._database.run(runners.resume_runner(worker_id), connection)
+            if change is None:
                 raise WorkerNotFound(worker_id)
-            mandate = Mandate(self._actor, reason)
-            detail = {"after": {"state": "online"}}
-            note = audit.write_audit(mandate, "worker.resume", f"worker {worker_id}", detail)
-            await self._database.run(note, connection)
+            await self._note(connection, "worker.resume", worker_id, reason, change)
 
     async def drain(self, worker_id: int, reason: str | None = None) -> None:
         """Ask a worker to take nothing more and to leave when what it runs has ended; a runner stays.
@@ -62,12 +62,15 @@ class WorkerOperator:
             before = await self._database.run(workers.worker_state(worker_id), connection)
             if before is None:
                 raise WorkerNotFound(worker_id)
-            if not await self._database.run(workers.drain_worker(worker_id), connection):
+            change = await self._database.run(workers.drain_worker(worker_id), connection)
+            if change is None:
                 raise WorkerEnded(worker_id, before)
-            note = audit.write_audit(
-                Mandate(self._actor, reason),
-                "worker.drain",
-                f"worker {worker_id}",
-                {"before": {"state": before}, "after": {"state": "draining"}},
-            )
-            await self._database.run(note, connection)
+            await self._note(connection, "worker.drain", worker_id, reason, change)
+
+    async def _note(
+        self, connection: Connection, action: str, worker_id: int, reason: str | None, change: str
+    ) -> None:
+        mandate, detail = Mandate(self._actor, reason), msgspec.json.decode(change)
+        await self._database.run(
+            audit.write_audit(mandate, action, f"worker {worker_id}", detail), connection
+        )

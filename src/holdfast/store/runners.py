@@ -76,9 +76,9 @@ def leave_runner(worker_id: int, token_id: int) -> Statement[bool]:
     return Statement("leave_runner", _SQL["leave_runner"], (worker_id, token_id), is_any)
 
 
-def resume_runner(worker_id: int) -> Statement[bool]:
-    """Undo the drain of a runner; False: there is none with that id."""
-    return Statement("resume_runner", _SQL["resume_runner"], (worker_id,), is_any)
+def resume_runner(worker_id: int) -> Statement[str | None]:
+    """Undo the drain of a runner; answers what changed as JSON text, None where there is none."""
+    return Statement("resume_runner", _SQL["resume_runner"], (worker_id,), first_value)
 
 
 def find_runner(name: str) -> Statement[int | None]:

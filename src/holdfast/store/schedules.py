@@ -97,9 +97,9 @@ def delete_schedule(name: str) -> Statement[str | None]:
     return Statement("delete_schedule", _SQL["delete_schedule"], (name,), first_value)
 
 
-def pause_schedule(name: str, paused: bool) -> Statement[bool]:
-    """Pause or resume a schedule; False: there is none of that name."""
-    return Statement("pause_schedule", _SQL["pause_schedule"], (name, paused), is_any)
+def pause_schedule(name: str, paused: bool) -> Statement[str | None]:
+    """Pause or resume a schedule; answers what changed as JSON text, None where there is none."""
+    return Statement("pause_schedule", _SQL["pause_schedule"], (name, paused), first_value)
 
 
 def run_schedule(name: str) -> Statement[int | None]:

@@ -88,9 +88,9 @@ def end_worker(worker_id: int) -> Statement[bool]:
     return Statement("end_worker", _SQL["end_worker"], (worker_id,), is_any)
 
 
-def drain_worker(worker_id: int) -> Statement[bool]:
-    """Ask a worker to finish and leave; False: it is not online."""
-    return Statement("drain_worker", _SQL["drain_worker"], (worker_id,), is_any)
+def drain_worker(worker_id: int) -> Statement[str | None]:
+    """Ask a worker to finish and leave; answers what changed as JSON text, None: it is not online."""
+    return Statement("drain_worker", _SQL["drain_worker"], (worker_id,), first_value)
 
 
 def list_workers(

@@ -65,14 +65,21 @@ where w.id = $1::bigint and w.token_id = $2::bigint
 returning w.id;
 
 -- name: resume_runner
--- Undoes a drain.  Zero rows: there is no such runner.
-with resumed as (
+-- Undoes a drain.  Locks the row; answers how the runner stood before and after.  Zero rows: there is no such runner.
+with former as materialized (
+    select w.id, w.state, w.drain_requested_at is not null as draining from holdfast.workers w
+    where w.id = $1::bigint and w.term is not null
+    for no key update
+), resumed as (
     update holdfast.workers w
     set drain_requested_at = null, state = case when w.state = 'draining' then 'online' else w.state end
-    where w.id = $1::bigint and w.term is not null
-    returning w.id
+    from former f where w.id = any (array[f.id])
+    returning w.id, w.state
 )
-select r.id, pg_notify('holdfast', 'drain:' || r.id) from resumed r;
+select jsonb_build_object('before', jsonb_build_object('state', f.state, 'draining', f.draining),
+                          'after', jsonb_build_object('state', r.state, 'draining', false))::text,
+       pg_notify('holdfast', 'drain:' || r.id)
+from resumed r, former f;
 
 -- name: find_runner
 -- The id of the runner with this name.  Zero rows: there is none.

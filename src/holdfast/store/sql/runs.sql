@@ -91,7 +91,11 @@ with recursive tree as (
 ), audited as (
     insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
     select holdfast.now(), $2::text, 'run.pause', 'job ' || t.job_id, $3::text,
-           jsonb_build_object('before', jsonb_build_object('state', t.state))
+           jsonb_build_object(
+               'before', jsonb_build_object('state', t.state, 'paused', coalesce(
+                   (select s.paused from holdfast.suspensions s where s.run_id = t.job_id), false)),
+               'after', jsonb_build_object('state', case when t.worker_id is null then 'waiting' else t.state end,
+                                           'paused', true))
     from target t order by t.job_id
 )
 select t.job_id from target t order by t.job_id;
@@ -118,7 +122,10 @@ with recursive tree as (
     order by l.job_id for update
 ), audited as (
     insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
-    select holdfast.now(), $2::text, 'run.resume', 'job ' || t.job_id, $3::text, '{}' from target t order by t.job_id
+    select holdfast.now(), $2::text, 'run.resume', 'job ' || t.job_id, $3::text,
+           jsonb_build_object('before', jsonb_build_object('state', t.state, 'paused', true),
+                              'after', jsonb_build_object('paused', false))
+    from target t order by t.job_id
 ), resumed as (
     select holdfast.resume_held(array_agg(t.job_id)) from target t having count(*) > 0
 )

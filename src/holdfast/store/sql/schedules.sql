@@ -66,15 +66,19 @@ returning s.name;
 
 -- name: pause_schedule
 -- Stops or resumes a schedule.  What falls due during a pause is not missed: a resumed one goes on from now.
--- Zero rows: there is no such schedule.
-with put as (
+-- Locks its row; answers how it stood before and after.  Zero rows: there is no such schedule.
+with former as materialized (
+    select s.name, s.paused from holdfast.schedules s where s.name = $1::text for no key update
+), put as (
     update holdfast.schedules s
     set paused = $2::boolean,
         next_tick_at = case when s.paused and not $2::boolean then holdfast.now() else s.next_tick_at end
-    where s.name = $1::text
-    returning s.name
+    from former f where s.name = f.name
+    returning s.paused
 )
-select p.name, pg_notify('holdfast', 'schedules') from put p;
+select jsonb_build_object('before', jsonb_build_object('paused', f.paused),
+                          'after', jsonb_build_object('paused', p.paused))::text, pg_notify('holdfast', 'schedules')
+from put p, former f;
 
 -- name: delete_schedule
 -- Forgets a schedule; jobs that it made stay.  Answers what it was, without its arguments.  Zero rows: there is none.

@@ -38,14 +38,21 @@ returning w.id;
 
 -- name: drain_worker
 -- Asks a worker to take nothing more, finish and leave; a runner that is away learns of it when it comes back, and stays
--- drained until it is resumed.  Zero rows: it is not online.
-with asked as (
+-- drained until it is resumed.  Locks its row; answers how it stood before and after.  Zero rows: it is not online.
+with former as materialized (
+    select w.id, w.state, w.drain_requested_at is not null as draining from holdfast.workers w
+    where w.id = $1::bigint and (w.state in ('online', 'draining') or w.term is not null)
+    for no key update
+), asked as (
     update holdfast.workers w
     set state = case when w.state = 'online' then 'draining' else w.state end, drain_requested_at = holdfast.now()
-    where w.id = $1::bigint and (w.state in ('online', 'draining') or w.term is not null)
-    returning w.id
+    from former f where w.id = any (array[f.id])
+    returning w.id, w.state
 )
-select a.id, pg_notify('holdfast', 'drain:' || a.id) from asked a;
+select jsonb_build_object('before', jsonb_build_object('state', f.state, 'draining', f.draining),
+                          'after', jsonb_build_object('state', a.state, 'draining', true))::text,
+       pg_notify('holdfast', 'drain:' || a.id)
+from asked a, former f;
 
 -- name: list_workers
 -- The workers that are online or draining, or all that are remembered where $1 says so, or the one whose id is $3,
