@@ -61,6 +61,28 @@ async def test_an_undocumented_status_is_found(serve: Serve) -> None:
     assert "404" in "".join(await broken(await serve(), forget))
 
 
+async def test_a_body_that_is_too_large_is_documented_wherever_one_is_taken(service: Service) -> None:
+    """Also where no error of the route itself has that status."""
+    caller = await service.caller(Role.ADMIN)
+    described = (await caller.get("/schema")).json()["paths"]
+    taken = {
+        path: set(operation["responses"])
+        for path, methods in described.items()
+        for operation in methods.values()
+        if "requestBody" in operation
+    }
+    assert [path for path, statuses in taken.items() if "413" not in statuses] == []
+    answer = await caller.post("/api/v1/queues/pause", content=b" " * 5_000_000)
+    assert str(answer.status_code) in taken["/api/v1/queues/pause"] - {"200"}
+
+
+async def test_an_artifact_that_is_there_already_is_documented(service: Service) -> None:
+    """It is 200, where a new one is 201."""
+    described = (await (await service.caller()).get("/schema")).json()["paths"]
+    kept = described["/runner/v1/assignments/{job}/{attempt}/artifacts/{name}"]["put"]["responses"]
+    assert {"200", "201"} <= kept.keys()
+
+
 async def broken(service: Service, change: Callable[[dict[str, Any]], None] = lambda _: None) -> list[str]:
     """The operations that do not keep to the schema, and how, the schema being changed before."""
     token, _ = await service.token(Role.ADMIN)

@@ -87,9 +87,14 @@ def status_of(error: type[BaseException]) -> int:
     return next(STATUS[one] for one in error.__mro__ if one in STATUS)
 
 
-def documented(raises: Iterable[type[BaseException]]) -> dict[int, ResponseSpec]:
-    """Return how the schema documents that a route may answer with these errors."""
-    by_status: dict[int, list[str]] = {}
+def documented(raises: Iterable[type[BaseException]], *, takes_body: bool = False) -> dict[int, ResponseSpec]:
+    """Return how the schema documents that a route may answer with these errors.
+
+    One that *takes_body* may refuse it for its size before anything else is looked at.
+    """
+    by_status: dict[int, list[str]] = (
+        {413: ["The body is larger than this route takes."]} if takes_body else {}
+    )
     for error in raises:
         by_status.setdefault(status_of(error), []).append((error.__doc__ or "").strip().splitlines()[0])
     return {

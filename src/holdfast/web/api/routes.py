@@ -42,7 +42,8 @@ def look(path: str, *, raises: Raises = (), right: Right = Right.READ, **options
 
 def act(path: str, right: Right, *, raises: Raises = (), status: int = 200, **options: Any) -> Route:
     """Declare a route that changes something."""
-    return post(path, right=right, status_code=status, responses=documented(EVERYWHERE + raises), **options)
+    responses = documented(EVERYWHERE + raises, takes_body=True)
+    return post(path, right=right, status_code=status, responses=responses, **options)
 
 
 def next_page(found: Sequence[Numbered], limit: int) -> int | None:

@@ -37,7 +37,7 @@ Gap = Annotated[
     express=True,
     status_code=202,
     request_max_body_size=LARGEST_BODY,
-    responses=documented(RAISES),
+    responses=documented(RAISES, takes_body=True),
 )
 async def append_log(
     job: Id,

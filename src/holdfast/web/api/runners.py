@@ -6,6 +6,7 @@ from typing import Annotated
 
 from litestar import Response, Router
 from litestar.handlers import put
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import JSONBody, Parameter
 from litestar.types import Scope
 
@@ -34,6 +35,7 @@ from holdfast.web.problems import EVERYWHERE, documented
 
 ArtifactName = Annotated[str, Parameter(min_length=1, max_length=300)]
 STALE = (errors.AssignmentStale, errors.AssignmentForeign, errors.JobNotFound, errors.RunnerSuperseded)
+THERE_ALREADY = ResponseSpec(None, description="The same bytes were there already.", generate_examples=False)
 _PLACE = "/assignments/{job:int}/{attempt:int}"
 
 
@@ -128,8 +130,10 @@ async def spec(job: Id, attempt: Attempt, request: AnyRequest) -> Response[bytes
     right=Right.REPORT,
     status_code=201,
     request_max_body_size=LIMITS.file_bytes,
-    responses=documented(
-        (*EVERYWHERE, *STALE, errors.ArtifactDiffers, errors.ArtifactsTooMany, errors.PayloadTooLarge)
+    responses={200: THERE_ALREADY}
+    | documented(
+        (*EVERYWHERE, *STALE, errors.ArtifactDiffers, errors.ArtifactsTooMany, errors.PayloadTooLarge),
+        takes_body=True,
     ),
 )
 async def keep_artifact(
