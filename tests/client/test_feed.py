@@ -90,6 +90,15 @@ async def test_a_job_is_told_from_its_enqueue_to_its_end(scene: Scene, feed: Fee
     assert other.listener.heard() == []
 
 
+async def test_many_changes_of_one_look_drop_nobody_who_keeps_up(scene: Scene, feed: Feed) -> None:
+    """However many jobs come at once, a listener that had heard all before hears each of them."""
+    ear = Ear(feed, QueueTopic("default"))
+    await settled(ear)
+    job_ids = await scene.enqueue(1000)
+    await ear.hear(job_ids[-1], "available")
+    assert [job_id for job_id, _ in ear.states] == job_ids
+
+
 async def test_one_job_is_told_with_its_progress(scene: Scene, feed: Feed) -> None:
     """The first look tells how it stands, later ones what has changed."""
     job = await scene.one()

@@ -90,6 +90,17 @@ async def test_a_listener_waits_until_there_is_something() -> None:
     assert listener.heard() == ["hello"]
 
 
+async def test_what_comes_together_is_heard_together() -> None:
+    """Many news at once drop nobody who had heard all before; who had not is dropped by the next ones."""
+    broadcaster: Broadcaster[int] = Broadcaster(backlog=2)
+    listener = broadcaster.subscribe(["a"])
+    broadcaster.publish_all([(["a"], 1), (["b"], 2), (["a", "b"], 3), (["a"], 4)])
+    assert listener.heard() == [1, 3, 4]
+    broadcaster.publish_all((["a"], n) for n in range(3))
+    broadcaster.publish(["a"], 3)
+    assert listener.dropped
+
+
 async def test_a_dropped_listener_is_told_at_once() -> None:
     """It does not wait for news that will not come."""
     broadcaster: Broadcaster[int] = Broadcaster(backlog=1)

@@ -172,8 +172,9 @@ class Feed(Service):
         if not is_all:
             wide = [one for one in self._broadcaster.topics if isinstance(one, QueueTopic | EveryTopic)]
             self._broadcaster.publish(wide, News(Skipped(), place))
-        for change in self._wide.news(seen):
-            self._broadcaster.publish([QueueTopic(change.queue), EveryTopic()], News(change, place))
+        self._broadcaster.publish_all(
+            ((QueueTopic(change.queue), EveryTopic()), News(change, place)) for change in self._wide.news(seen)
+        )
 
     async def _look(self, connection: Connection, place: FeedPlace) -> tuple[FeedPlace, list[Change], bool]:
         """Return the place after *place*, what was seen from there on, and whether that is all there was."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -15,7 +15,7 @@ BACKLOG = 256
 class Listener(Generic[T]):
     """What one listener has not heard yet, in order.
 
-    *dropped* says that it fell behind by more than its backlog: what it has not heard by then is gone.
+    *dropped* says that more came while its backlog was full: what it has not heard by then is gone.
     """
 
     def __init__(self, topics: frozenset[Hashable], backlog: int) -> None:
@@ -24,14 +24,14 @@ class Listener(Generic[T]):
         self._waiting: deque[T] = deque()
         self._filled = asyncio.Event()
 
-    def tell(self, news: T) -> bool:
-        """Keep *news* for it; False: it did not keep up, and hears nothing more."""
+    def tell(self, news: Sequence[T]) -> bool:
+        """Keep *news* for it; False: it did not keep up with former ones, and hears nothing more."""
         if self.dropped:
             return False
         if len(self._waiting) >= self._backlog:
             self.drop()
         else:
-            self._waiting.append(news)
+            self._waiting.extend(news)
         self._filled.set()
         return not self.dropped
 
@@ -80,11 +80,17 @@ class Broadcaster(Generic[T]):
 
     def publish(self, topics: Iterable[Hashable], news: T) -> None:
         """Tell every listener of any of *topics* once; those that do not keep up are dropped."""
-        found = {
-            listener for topic in topics if topic in self._listeners for listener in self._listeners[topic]
-        }
-        for listener in found:
-            if not listener.tell(news):
+        self.publish_all([(topics, news)])
+
+    def publish_all(self, told: Iterable[tuple[Iterable[Hashable], T]]) -> None:
+        """Tell what came at once, each to its topics, however much: nobody could hear a part of it before."""
+        gathered: defaultdict[Listener[T], list[T]] = defaultdict(list)
+        for topics, news in told:
+            known = [self._listeners[topic] for topic in topics if topic in self._listeners]
+            for listener in set().union(*known):
+                gathered[listener].append(news)
+        for listener, all_news in gathered.items():
+            if not listener.tell(all_news):
                 self.unsubscribe(listener)
 
     def drop_all(self) -> None:
