@@ -19,10 +19,11 @@ from holdfast.client.feed import (
 )
 from holdfast.client.operator import Operator
 from holdfast.model.change import Change
+from holdfast.model.job import NewJob
 from holdfast.model.outcome import Outcome, PutBack
 from holdfast.runtime.broadcast import Listener
 from holdfast.runtime.events import Events
-from holdfast.store import attempts, log_chunks
+from holdfast.store import attempts, jobs, log_chunks
 from holdfast.store import feed as feed_store
 from holdfast.store.attempts import Returned
 from holdfast.store.listen import Notifications
@@ -90,6 +91,23 @@ async def test_a_job_is_told_from_its_enqueue_to_its_end(scene: Scene, feed: Fee
     assert other.listener.heard() == []
 
 
+async def test_a_job_whose_enqueue_is_committed_late_is_told(scene: Scene, feed: Feed) -> None:
+    """Its id is older than that of a job which was told before it could be seen."""
+    ear = Ear(feed, EveryTopic())
+    await settled(ear)
+    slow = NewJob(kind="slow", args="{}")
+    async with scene.db.database.transaction() as connection:
+        [handle] = await scene.db.database.run(jobs.enqueue_jobs([slow]), connection)
+        (newer,) = await scene.enqueue()
+        assert newer > handle.id
+        await ear.hear(newer, "available")
+    await ear.hear(handle.id, "available")
+    # Who comes back from where it was before the commit hears of it as well.
+    place = next(one.place for one in ear.news if isinstance(one.what, Change) and one.what.job_id == newer)
+    assert place is not None
+    assert handle.id in [one.what.job_id for one in await feed.since(place) if isinstance(one.what, Change)]
+
+
 async def test_many_changes_of_one_look_drop_nobody_who_keeps_up(scene: Scene, feed: Feed) -> None:
     """However many jobs come at once, a listener that had heard all before hears each of them."""
     ear = Ear(feed, QueueTopic("default"))
@@ -144,7 +162,7 @@ async def test_too_much_at_once_is_told_as_skipped(
     scene: Scene, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A feed does not pretend that it has told everything."""
-    monkeypatch.setattr("holdfast.client.feed.MOST", 3)
+    monkeypatch.setattr("holdfast.client.feed.MOST_NEW", 3)
     ear = Ear(feed, QueueTopic("default"))
     await settled(ear)
     job_ids = await scene.enqueue(10)

@@ -24,9 +24,11 @@ LOOK_EVERY = 0.5
 IDLE = 3600.0
 # At most so many changes of a sort are told of one look.
 MOST = 5000
+# Of new jobs: a look sees again those of the seconds before, for their transactions may commit late.
+MOST_NEW = 20_000
 # Of jobs that are held: a large fleet holds as many all the time, and that is nothing new.
 MOST_HELD = 20_000
-# A job that ended may be seen a little after its time: its transaction had to commit.
+# A job that was enqueued or ended may be seen a little after its time: its transaction had to commit.
 LATE = timedelta(seconds=2)
 # The server notifies of log lines for so long after it was asked to, and is asked again in time.
 WATCHED_FOR, WATCH_EVERY = 60.0, 20.0
@@ -163,9 +165,10 @@ class Feed(Service):
 
     async def _look_wide(self) -> None:
         if self._place is None:
-            self._place, self._wide = await self._database.run(feed.feed_place()), Sight()
+            self._place, self._wide = await self._database.run(feed.feed_place(LATE)), Sight()
+            new: list[Change] = await self._database.run(feed.enqueued_since(self._place.job_id, MOST_NEW))
             held: list[Change] = await self._database.run(feed.held_now(MOST_HELD))
-            self._wide.news(held)
+            self._wide.news([*new, *held])
         async with self._database.transaction() as connection:
             place, seen, is_all = await self._look(connection, self._place)
         self._place = place
@@ -173,21 +176,22 @@ class Feed(Service):
             wide = [one for one in self._broadcaster.topics if isinstance(one, QueueTopic | EveryTopic)]
             self._broadcaster.publish(wide, News(Skipped(), place))
         self._broadcaster.publish_all(
-            ((QueueTopic(change.queue), EveryTopic()), News(change, place)) for change in self._wide.news(seen)
+            ((QueueTopic(change.queue), EveryTopic()), News(change, place))
+            for change in self._wide.news(seen)
         )
 
     async def _look(self, connection: Connection, place: FeedPlace) -> tuple[FeedPlace, list[Change], bool]:
         """Return the place after *place*, what was seen from there on, and whether that is all there was."""
         run = self._database.run
         await run(feed.plan_by_time(TIMEOUT), connection)
-        now = await run(feed.feed_place(), connection)
+        now = await run(feed.feed_place(LATE), connection)
         # In this order, since each sees a little more than the one before: what is told last is newest.
         looks = [
-            await run(feed.enqueued_since(place.job_id, MOST), connection),
             await run(feed.returned_since(place.moment - LATE, MOST), connection),
+            await run(feed.enqueued_since(place.job_id, MOST_NEW), connection),
             await run(feed.held_now(MOST_HELD), connection),
             await run(feed.ended_since(place.moment - LATE, MOST), connection),
         ]
-        limits = (MOST, MOST, MOST_HELD, MOST)
+        limits = (MOST, MOST_NEW, MOST_HELD, MOST)
         is_all = all(len(look) < limit for look, limit in zip(looks, limits, strict=True))
         return now, [change for look in looks for change in look], is_all

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.client.feed import EveryTopic, Feed, JobTopic, LogTopic, News, QueueTopic
+from holdfast.client.feed import LATE, EveryTopic, Feed, JobTopic, LogTopic, News, QueueTopic
 from holdfast.client.log_reader import LogReader
 from holdfast.errors import JobNotFound, OptionInvalid
 from holdfast.model.change import Change
@@ -163,7 +163,7 @@ class WideFollower:
         """Give one event after another, None where nothing happens for 15 s."""
         listener = self._feed.subscribe(EveryTopic() if self._queue is None else QueueTopic(self._queue))
         try:
-            place = await self._database.run(statements.feed_place())
+            place = await self._database.run(statements.feed_place(LATE))
             yield Told("begun", {}, place_text(self._since or place))
             if self._since is not None:
                 async for missed in self._missed(self._since, place):

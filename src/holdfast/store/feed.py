@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from holdfast.model.change import Change
 from holdfast.store.sqlfile import blocks
@@ -15,7 +15,7 @@ _SQL = blocks("feed")
 
 @dataclass(frozen=True, slots=True)
 class FeedPlace:
-    """How far history was told: ends up to *moment*, enqueues up to *job_id*."""
+    """How far history was told: ends up to *moment*, enqueues up to *job_id*, some of later ones too."""
 
     moment: datetime
     job_id: int
@@ -50,9 +50,9 @@ def _changes(rows: Sequence[Row]) -> list[Change]:
     return [Change(*row) for row in rows]
 
 
-def feed_place() -> Statement[FeedPlace]:
-    """Look where a feed begins that wants nothing of the past."""
-    return Statement("feed_place", _SQL["feed_place"], (), _place)
+def feed_place(late: timedelta) -> Statement[FeedPlace]:
+    """Look where a feed begins that wants nothing of the past, but for what may be *late*."""
+    return Statement("feed_place", _SQL["feed_place"], (late.total_seconds(),), _place)
 
 
 def _place(rows: Sequence[Row]) -> FeedPlace:

@@ -49,8 +49,13 @@ order by j.id
 limit $2::integer;
 
 -- name: feed_place
--- Where a feed begins that wants nothing of the past: the time, and the newest job.  One row.
-select holdfast.now(), coalesce((select j.id from holdfast.jobs j order by j.id desc limit 1), 0);
+-- Where a feed begins that wants nothing of the past: the time, and the newest job that is older than $1 seconds, for
+-- among those behind it may be some that nobody can see yet.  One row.
+select holdfast.now(), coalesce(
+    (select j.id from holdfast.jobs j
+     where j.created_at < holdfast.now() - make_interval(secs => $1::double precision)
+     order by j.id desc limit 1),
+    0);
 
 -- name: plan_by_time
 -- Lets the looks at history below use its indexes by time, and ends them after $1, such as '10s'; for the transaction
