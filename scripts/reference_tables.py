@@ -74,6 +74,9 @@ def _metrics() -> list[Any]:
     # A metric with labels has no sample, and so tells no labels, before something was counted.
     metrics("service.failed", {"service": "service", "error": ValueError()})
     metrics("lease.delayed", {})
+    metrics("request.ended", {"method": "GET", "route": "/", "status": 200, "seconds": 0.0})
+    metrics("assignments.ended", {"outcomes": {"completed": 1}})
+    metrics("assignments.taken", {"fates": {1: "retried"}})
     return list(metrics.registry.collect())
 
 

@@ -3,6 +3,7 @@
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -111,6 +112,18 @@ def test_errors_of_the_database_are_counted_where_they_happen() -> None:
     assert value(metrics, "holdfast_service_failures_total", service="claimer") == 2
     assert value(metrics, "holdfast_database_errors_total", during="claimer") == 1
     assert value(metrics, "holdfast_database_errors_total", during="lease") == 1
+
+
+def test_what_becomes_of_assignments_is_counted() -> None:
+    """Offers, ends by outcome, and what was taken back by its fate."""
+    metrics = Metrics([])
+    events = Events(metrics)
+    events.emit("assignments.offered", count=3)
+    events.emit("assignments.ended", count=2, outcomes=Counter({"completed": 2}))
+    events.emit("assignments.taken", count=2, fates={7: "retried", 8: "retried"})
+    assert value(metrics, "holdfast_assignments_offered_total") == 3
+    assert value(metrics, "holdfast_assignments_ended_total", outcome="completed") == 2
+    assert value(metrics, "holdfast_assignments_taken_total", fate="retried") == 2
 
 
 def test_only_a_second_connection_for_notifications_is_a_reconnect() -> None:

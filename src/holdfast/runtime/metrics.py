@@ -8,7 +8,7 @@ job short: see tests/runtime/test_metrics.py for what one job may cost.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -59,6 +59,7 @@ class Metrics:
         self._make_job_metrics()
         self._make_process_metrics()
         self._make_request_metrics()
+        self._make_runner_metrics()
         self.registry.register(_AtScrape(self))
         self._listened = False
         self._reactions: dict[str, Callable[[Fields], None]] = {
@@ -75,6 +76,9 @@ class Metrics:
             "service.failed": self._service_failed,
             "listen.connected": self._listen_connected,
             "request.ended": self._request_ended,
+            "assignments.offered": lambda fields: self.offered.inc(fields["count"]),
+            "assignments.ended": lambda fields: _add(self.assignments_ended, fields["outcomes"]),
+            "assignments.taken": lambda fields: _add(self.assignments_taken, Tally(fields["fates"].values())),
             "leader.changed": lambda fields: self.term.set(fields["term"] if fields["leads"] else 0),
         }
 
@@ -148,6 +152,21 @@ class Metrics:
             buckets=DURATIONS,
         )
 
+    def _make_runner_metrics(self) -> None:
+        self.offered = self._counter("assignments_offered", "Jobs that this process offered to runners.")
+        self.assignments_ended = Counter(
+            "holdfast_assignments_ended",
+            "Assignments whose end runners told this process.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self.assignments_taken = Counter(
+            "holdfast_assignments_taken",
+            "Assignments that this process took from runners that live: missing, silent or never accepted.",
+            ("fate",),
+            registry=self.registry,
+        )
+
     def _counter(self, name: str, about: str) -> Counter:
         return Counter(f"holdfast_{name}", about, registry=self.registry)
 
@@ -201,6 +220,11 @@ class Metrics:
         if self._listened:
             self.reconnects.inc()
         self._listened = True
+
+
+def _add(counter: Counter, tally: Mapping[str, int]) -> None:
+    for label, times in tally.items():
+        counter.labels(label).inc(times)
 
 
 class _AtScrape:
