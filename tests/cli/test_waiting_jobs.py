@@ -74,6 +74,14 @@ async def busy(scene: Scene) -> int:
     return await enqueue(scene.client)
 
 
+async def crowded(scene: Scene) -> int:
+    """A job whose runner has a slot, but as much of its queue as it may."""
+    runner = await register(scene.service, slots=2, capacity={"default": 1})
+    await enqueue(scene.client)
+    await begun(runner)
+    return await enqueue(scene.client)
+
+
 async def pinned(scene: Scene) -> int:
     """A job for a runner that has not been heard for longer than this service takes for offline."""
     await register(scene.service)
@@ -102,6 +110,7 @@ WHY: list[tuple[Callable[[Scene], Awaitable[int]], str]] = [
     ),
     (unlabelled, "of 1 runner in queue 'default' none has the labels arm64, gpu"),
     (busy, "all slots (1) of 1 runner are busy"),
+    (crowded, "1 runner could take it, but without capacity for more of queue 'default'"),
     (pinned, "it is pinned to runner build-1, which is offline"),
     (drained, "every runner that could take it is draining (1): `holdfast workers resume ID`"),
     (unserved, "no runner works on queue 'builds': start one with `holdfast runner --queues builds`"),

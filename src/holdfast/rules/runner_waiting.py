@@ -31,7 +31,7 @@ def _why_full(job: Standing, demand: RunnerDemand) -> str | None:
     if demand.held >= demand.slots:
         return f"all slots ({demand.slots}) of {_runners(demand.ready)} are busy"
     if demand.roomy == 0:
-        return f"{_runners(demand.ready)} could take it, but hold as much of queue {job.queue!r} as they may"
+        return f"{_runners(demand.ready)} could take it, but without capacity for more of queue {job.queue!r}"
     return None
 
 
