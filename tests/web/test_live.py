@@ -127,6 +127,26 @@ async def test_a_reader_who_was_away_hears_what_it_missed(scene: Scene, service:
         assert told["queue"] == "default"
 
 
+async def test_a_reader_goes_on_at_another_process(scene: Scene, serve: Serve) -> None:
+    """An id is a place in the database: one that another process has told leads to the very next thing."""
+    first, second, job = await serve(), await serve(), await scene.one()
+    token, _ = await first.token(Role.VIEWER)
+    here, there = await first.caller(text=token), await second.caller(text=token)
+    path = f"/api/v1/jobs/{job.id}/events"
+    await log(scene, job, 0, b"one\n")
+    async with reading(here, path) as reader, reading(here, "/api/v1/events") as wide:
+        await reader.until("log", text="one\n")
+        await wide.until("begun")
+        place, everything = reader.id, wide.id
+    await first.server.stop()
+    await log(scene, job, 4, b"two\n")
+    await scene.complete(job)
+    async with reading(there, path, place) as reader:
+        assert (await reader.until("log"))["text"] == "two\n"
+    async with reading(there, "/api/v1/events", everything) as wide:
+        await wide.until("job", job_id=job.id, state="completed")
+
+
 async def test_who_was_away_too_long_is_told_so(service: Service) -> None:
     """It has to look for itself; a place that is none is refused."""
     caller = await service.caller(Role.VIEWER)
