@@ -78,6 +78,29 @@ async def test_a_refused_request_leaves_its_key_free(service: Service) -> None:
     of(await caller.post(JOBS, json=body, headers={"Idempotency-Key": "a"}), 201)
 
 
+async def test_the_audit_log_knows_who_enqueued_what(service: Service) -> None:
+    """One line for each request: who, from where, how many jobs; a repeated or refused one has none."""
+    producer = await service.caller(Role.PRODUCER)
+    key = {"Idempotency-Key": "order 8"}
+    for _ in range(2):
+        one = of(await producer.post(JOBS, json={"kind": "greet"}, headers=key), 201)["id"]
+    of(await producer.post(JOBS, json={"kind": "greet", "priority": 12}), 400)
+    body = {"kind": "greet", "queue": "mail", "unique_key": "n"}
+    many = [body, body, {"kind": "bill", "queue": "mail"}]
+    ids = [made["id"] for made in of(await producer.post(f"{JOBS}/batch", json={"jobs": many}), 201)]
+    reader = await service.caller(Role.VIEWER)
+    acts = of(await reader.get("/api/v1/audit"))["acts"]
+    batch, single = [act for act in acts if act["action"] == "job.enqueue"]
+    assert (single["subject"], batch["subject"]) == (f"job {one}", f"jobs {min(ids)} to {max(ids)}")
+    assert {act["address"] for act in (batch, single)} == {"127.0.0.1"}
+    assert {act["actor"] for act in (batch, single)} == {"a producer"}
+    assert batch["detail"]["after"] == {
+        "kinds": {"greet": 2, "bill": 1},
+        "queues": {"mail": 3},
+        "jobs": {"new": 2, "kept": 1},
+    }
+
+
 async def test_a_batch_is_enqueued_as_a_whole_or_not_at_all(service: Service, db: ThrowawayDatabase) -> None:
     """Handles come in the order of the jobs; one bad job keeps all of them out."""
     caller = await service.caller()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -10,10 +11,12 @@ import msgspec
 from holdfast.app.options import checked_text
 from holdfast.client.intake import Intake, JobText
 from holdfast.errors import RequestKeyReused
+from holdfast.model.audit import Mandate
 from holdfast.model.job import JobHandle, NewJob
-from holdfast.store import bulk, jobs, request_keys
+from holdfast.store import audit, bulk, jobs, request_keys
 from holdfast.store.database import Connection, Database
 from holdfast.store.request_keys import RequestKey
+from holdfast.store.statement import Statement
 
 LONGEST_KEY = 200
 # Below this many, one statement is as quick as COPY with its own.
@@ -21,10 +24,10 @@ COPY_FROM = 500
 
 
 class Submissions:
-    """Takes jobs in as *intake* reads them."""
+    """Takes jobs in as *intake* reads them, and notes in the audit log that *actor* enqueued them."""
 
-    def __init__(self, database: Database, intake: Intake) -> None:
-        self._database, self._intake = database, intake
+    def __init__(self, database: Database, intake: Intake, actor: str) -> None:
+        self._database, self._intake, self._actor = database, intake, actor
 
     async def submit(
         self, texts: Sequence[JobText], *, key: str | None = None, token_id: int = 0
@@ -52,8 +55,23 @@ class Submissions:
         if not rows:
             return []
         if len(rows) >= COPY_FROM and bulk.fits(rows):
-            return await bulk.copy_jobs(connection, self._database.schema, rows)
-        return await self._database.run(jobs.enqueue_jobs(rows), connection)
+            handles = await bulk.copy_jobs(connection, self._database.schema, rows)
+        else:
+            handles = await self._database.run(jobs.enqueue_jobs(rows), connection)
+        await self._database.run(self._note(rows, handles), connection)
+        return handles
+
+    def _note(self, rows: Sequence[NewJob], handles: Sequence[JobHandle]) -> Statement[int]:
+        ids = [handle.id for handle in handles]
+        subject = f"job {ids[0]}" if len(ids) == 1 else f"jobs {min(ids)} to {max(ids)}"
+        became = Counter(handle.status for handle in handles)
+        after = {
+            "kinds": dict(Counter(row.kind for row in rows)),
+            "queues": dict(Counter(row.queue for row in rows)),
+        }
+        return audit.write_audit(
+            Mandate(self._actor), "job.enqueue", subject, {"after": after | {"jobs": became}}
+        )
 
     async def _repeated(self, request: RequestKey, connection: Connection) -> list[JobHandle]:
         former = await self._database.run(request_keys.answered_request(request), connection)

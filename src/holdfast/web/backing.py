@@ -43,7 +43,6 @@ class Backing:
         """Return the operator who acts in the name of *caller*, from their address."""
         return Operator(AddressedDatabase(self.database, caller.address), caller.name)
 
-    @property
-    def submissions(self) -> Submissions:
-        """What takes jobs in."""
-        return Submissions(self.database, self.intake)
+    def submissions(self, caller: Caller) -> Submissions:
+        """Return what takes jobs in from *caller*."""
+        return Submissions(AddressedDatabase(self.database, caller.address), self.intake, caller.name)

@@ -78,7 +78,7 @@ async def enqueue(
     data: JSONBody[JobText], backing: GivenBacking, caller: GivenCaller, key: Key = None
 ) -> JobHandle:
     """Enqueue a job."""
-    [handle] = await backing.submissions.submit([data], key=key, token_id=caller.token_id)
+    [handle] = await backing.submissions(caller).submit([data], key=key, token_id=caller.token_id)
     return handle
 
 
@@ -87,7 +87,7 @@ async def enqueue_many(
     data: JSONBody[JobBatch], backing: GivenBacking, caller: GivenCaller, key: Key = None
 ) -> list[JobHandle]:
     """Enqueue many jobs, all or none; the answer has their ids in order."""
-    return await backing.submissions.submit(data.jobs, key=key, token_id=caller.token_id)
+    return await backing.submissions(caller).submit(data.jobs, key=key, token_id=caller.token_id)
 
 
 @look("/", dependencies=LISTING, raises=(errors.DatabaseRefused,))
