@@ -278,6 +278,22 @@ async def test_answers_to_requests_are_forgotten_after_a_day(scene: Scene, clock
     assert await scene.db.fetch("select key from holdfast.request_keys order by key") == [("23",), ("24",)]
 
 
+async def test_who_enqueued_what_is_forgotten_with_the_oldest_history(
+    scene: Scene, clock: Clock, duty: Any
+) -> None:
+    """After 30 days, the longest retention; what operators did stays for ever."""
+    await clock.set(NOON)
+    await scene.db.fetch(
+        "insert into holdfast.audit_log (at, actor, action, subject, detail) "
+        "select $1::timestamptz - make_interval(days => days), 'shop', action, days::text, '{}' "
+        "from (values (29, 'job.enqueue'), (31, 'job.enqueue'), (400, 'job.cancel')) as t (days, action)",
+        NOON,
+    )
+    await duty(Pruner).lead(await scene.lead())
+    left = await scene.db.fetch("select subject from holdfast.audit_log order by subject")
+    assert left == [("29",), ("400",)]
+
+
 async def test_ended_tokens_of_machines_are_forgotten(scene: Scene, clock: Clock, duty: Any) -> None:
     """Those of people stay, for the audit log names them; so does whatever is valid or young."""
     await clock.set(NOON)

@@ -11,6 +11,7 @@ import pytest
 from holdfast.model.schedule import Schedule
 from holdfast.store import (
     assignments,
+    audit,
     counts,
     deliveries,
     leader,
@@ -54,6 +55,7 @@ DUTIES: dict[str, Make] = {
     "prune_activities": lambda term, _: prune.prune_activities(term, 86_400.0, 10),
     "prune_tokens": lambda term, _: tokens.prune_tokens(term, 86_400.0, 10),
     "prune_requests": lambda term, _: request_keys.prune_requests(term, 86_400.0, 10),
+    "prune_enqueues": lambda term, _: audit.prune_enqueues(term, 86_400.0, 10),
     "expire_offers": lambda term, _: offers.expire_offers(term, 60.0, 10),
     "unpin_jobs": lambda term, _: offers.unpin_jobs(term, 10),
     "take_stalled": lambda term, _: assignments.take_stalled(term, 10),
@@ -126,6 +128,11 @@ async def remains(scene: Scene, old: datetime) -> None:
     await db.fetch(
         "insert into holdfast.tokens (name, sha256, role, worker_id, created_by, created_at, expires_at) "
         "values ('machine', sha256('a'), 'runner', 1, 'ada', $1, $1)",
+        old,
+    )
+    await db.fetch(
+        "insert into holdfast.audit_log (at, actor, action, subject, detail) "
+        "values ($1, 'shop', 'job.enqueue', 'job 1', '{}')",
         old,
     )
     await db.fetch("insert into holdfast.request_keys values (1, 'key', sha256('a'), null, $1)", old)

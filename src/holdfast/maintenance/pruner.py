@@ -11,7 +11,7 @@ from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.leadership import Leadership
 from holdfast.runtime.events import Events
-from holdfast.store import deliveries, prune, request_keys, tokens
+from holdfast.store import audit, deliveries, prune, request_keys, tokens
 from holdfast.store.database import Database
 from holdfast.store.prune import Retention
 from holdfast.store.statement import Statement
@@ -54,6 +54,7 @@ class Pruner(Duty):
             (deliveries.prune_deliveries, failed),
             (request_keys.prune_requests, REPEATABLE),
             (tokens.prune_tokens, failed),
+            (audit.prune_enqueues, max(completed, failed)),
         ):
             while await self._prune_old(delete, term, seconds):
                 pass

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.model.audit import AuditRecord, Mandate
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, first_value
+from holdfast.store.statement import Row, Statement, count, first_value
 
 _SQL = blocks("audit")
 
@@ -40,3 +40,8 @@ def write_audit(mandate: Mandate, action: str, subject: str, detail: dict[str, A
 def note_address(address: str) -> Statement[str]:
     """Let the acts of this transaction be audited with the network *address* that they came from."""
     return Statement("note_address", _SQL["note_address"], (address,), first_value)
+
+
+def prune_enqueues(term: int, seconds: float, limit: int) -> Statement[int]:
+    """Forget who enqueued what more than *seconds* ago; answers how many notes."""
+    return Statement("prune_enqueues", _SQL["prune_enqueues"], (term, seconds, limit), count)

@@ -42,3 +42,5 @@ create index request_keys_age on holdfast.request_keys (created_at);
 -- in a transaction of the service says so by this setting of the transaction: no statement can forget it.
 alter table holdfast.audit_log
     add address text default nullif(current_setting('holdfast_audit.address', true), '');
+-- What machines enqueue is noted as well, and is the only thing in the log that is forgotten.
+create index audit_log_enqueues on holdfast.audit_log (at) where action = 'job.enqueue';

@@ -16,3 +16,15 @@ returning id;
 -- name: note_address
 -- Says for whom the rest of this transaction is done: what it writes to the audit log has address $1.
 select set_config('holdfast_audit.address', $1::text, true);
+
+-- name: prune_enqueues
+-- Forgets up to $3 notes of who enqueued what that are older than $2 seconds.  Acts of operators stay.  Zero rows: none is that
+-- old.  Only for the leader of term $1.
+delete from holdfast.audit_log a
+where a.ctid = any (array(
+    select old.ctid from holdfast.audit_log old
+    where old.action = 'job.enqueue' and old.at < holdfast.now() - make_interval(secs => $2::double precision)
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    limit $3::integer
+))
+returning a.id;
