@@ -102,11 +102,12 @@ class Inspection:
 
     def _logs(self) -> list[str]:
         broken = [f"the log of {one} is damaged" for one in self._rows(_BROKEN, self._act.jobs)]
-        for job_id, attempt, _, outcome in self._attempts:
+        for job_id, attempt, name, outcome in self._attempts:
             kept, file = self._caller.log(job_id, attempt), self._witness / f"{job_id}-{attempt}"
             written = file.read_bytes() if file.exists() else b""
             # What a killed runner had not sent yet is gone with it; what it had sent is what was written.
-            whole = outcome not in (None, "lost")
+            # What it had begun a moment before is released, for nobody knew that it had.
+            whole = outcome not in (None, "lost") and (name, outcome) != (self._act.killed, "released")
             if kept != (written if whole else written[: len(kept)]):
                 broken.append(f"job {job_id} attempt {attempt}: {len(kept)} bytes, {len(written)} written")
         return broken

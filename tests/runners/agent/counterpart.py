@@ -34,6 +34,7 @@ class Entry:
     artifacts: dict[str, bytes] = field(default_factory=dict)
     report: dict[str, Any] | None = None
     reports: int = 0
+    starts: int = 0
 
     def log(self, stream: str = "stdout") -> str:
         """What was logged, as text."""
@@ -214,6 +215,9 @@ class Counterpart:
             return 403, {"type": "urn:holdfast:problem:assignment-foreign", "detail": "not for this"}, {}
         if parts[3] == "spec":
             return 200, entry.assignment["long"].encode(), {}
+        if parts[3] == "start":
+            entry.starts += 1
+            return 200, {"state": "running"}, {}
         if parts[3] == "logs":
             return self._log(entry, parts[4], headers, body)
         assert method == "PUT"

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.testing import Probe
 from tests.runners.agent.conftest import Gate
-from tests.runners.agent.counterpart import Counterpart
+from tests.runners.agent.counterpart import Answer, Counterpart
 from tests.runners.agent.test_agent import ended
 
 
@@ -91,6 +91,45 @@ async def test_a_runner_cut_off_for_too_long_stops_what_others_may_have(
     await counterpart.thaw()
     gate.open()
     assert (await ended(counterpart, entry, 30))["outcome"] == "completed"
+
+
+@pytest.mark.parametrize("on_loss", ["hold", "fail"])
+async def test_what_must_not_run_twice_begins_when_the_server_knows_of_it(
+    on_loss: str, counterpart: Counterpart, runner: Any, tmp_path: Path
+) -> None:
+    """Else it would be given to another runner, had this one died with its program just begun."""
+    asked, down, begun = asyncio.Event(), True, tmp_path / "begun"
+
+    def refuses(_method: str, path: str) -> Answer | None:
+        if not path.endswith("/start") or not down:
+            return None
+        if begun.exists():
+            return 409, {"type": "urn:holdfast:problem:assignment-stale", "detail": "too late"}, {}
+        asked.set()
+        return 503, {"detail": "not now"}, {}
+
+    counterpart.refuses = refuses
+    await runner()
+    entry = await counterpart.offer(script=f"touch {begun}", on_loss=on_loss)
+    other = await counterpart.offer(script="true")
+    await asyncio.wait_for(asked.wait(), 20)
+    assert (await ended(counterpart, other))["outcome"] == "completed"
+    assert (other.starts, entry.starts, begun.exists()) == (0, 0, False)
+    down = False
+    assert (await ended(counterpart, entry))["outcome"] == "completed"
+    assert (entry.starts, begun.exists()) == (1, True)
+
+
+async def test_what_was_taken_away_before_it_began_never_begins(
+    counterpart: Counterpart, runner: Any, probe: Probe, tmp_path: Path
+) -> None:
+    """The server's refusal of its start is the last word."""
+    stale = {"type": "urn:holdfast:problem:assignment-stale", "detail": "it is not yours"}
+    counterpart.refuses = lambda _method, path: (409, stale, {}) if path.endswith("/start") else None
+    await runner()
+    await counterpart.offer(script=f"touch {tmp_path}/begun", on_loss="hold")
+    await probe.wait_for("assignment.ended", lambda fields: fields["outcome"] == "lost")
+    assert not (tmp_path / "begun").exists()
 
 
 async def eventually_cut(agent: Any) -> None:

@@ -84,6 +84,11 @@ class Connection:
         body = {"number": number, "free": free, "wait": wait, "draining": draining, "held": held}
         return _read(await self._ask("POST", "/sync", json=body, timeout=wait + PATIENCE), SyncAnswer)
 
+    async def begin(self, assignment: Assignment, number: int) -> None:
+        """Say that an assignment begins."""
+        body = {"number": number}
+        await self._ask("POST", f"{_path(assignment.fence)}/start", token=assignment.token, json=body)
+
     async def finish(self, fence: Fence, number: int, report: Report) -> None:
         """Report the end of an assignment."""
         body = {"number": number, **msgspec.to_builtins(report)}

@@ -60,7 +60,8 @@ class Cause(IntEnum):
 class Bench:
     """What all executions of one runner share.
 
-    *changed* is called whenever there is news for the server; *in_contact* says whether it answers.
+    *changed* is called whenever there is news for the server; *in_contact* says whether it answers;
+    *number* numbers the next request.
     """
 
     def __init__(self, config: AgentConfig, connection: Connection, events: Events) -> None:
@@ -68,6 +69,7 @@ class Bench:
         self.intervals = Intervals()
         self.changed: Callable[[], None] = lambda: None
         self.in_contact: Callable[[], bool] = lambda: True
+        self.number: Callable[[], int] = lambda: 0
 
 
 class Execution:
@@ -181,6 +183,8 @@ class Execution:
         work = work_for(
             assignment, read_spec(text, assignment.spec_sha256), self._folder, config, self.progress
         )
+        if assignment.on_loss != "retry" and not await self._announced():
+            return self._stopped(None)
         with work:
             self._logs.mask([*work.secrets, assignment.token.encode(), self._bench.connection.token.encode()])
             end = None if self.cause else await self._run(work)
@@ -190,6 +194,23 @@ class Execution:
             found = await asyncio.to_thread(find, self._folder / "work", work.artifacts, config.artifacts)
             kept = await send(self._bench.connection, assignment, found, self._logs.say)
             return work.report(end, self._logs.tail, kept)
+
+    async def _announced(self) -> bool:
+        """Say that it begins before it does; False: it is stopped already.
+
+        What must not run twice would be given to another runner if this one died with it begun unheard.
+        """
+        number = self._bench.number()
+        while self.cause is None:
+            try:
+                await self._bench.connection.begin(self.assignment, number)
+            except ServerRefused:
+                self.interrupt(Cause.LOST)
+            except ServerUnavailable:
+                await asyncio.sleep(PAUSE)
+            else:
+                return self.cause is None
+        return False
 
     async def _fetched(self) -> str | None:
         """Fetch a spec that was too long for the offer; None: the assignment is stopped already."""

@@ -30,6 +30,7 @@ class Roster:
     def __init__(self, bench: Bench, state: StateFolder) -> None:
         self.bench, self._state = bench, state
         self.numbers = itertools.count(1)
+        bench.number = self.numbers.__next__
         self.executions: dict[Fence, Execution] = {}
         self.unheard = dict(state.reports())
         self.begun = 0
