@@ -205,7 +205,7 @@ async def test_a_killed_runner_takes_its_programs_along(
     tmp_path: Path, eventually: Callable[..., object]
 ) -> None:
     """Nobody works on for a runner that is gone, daemons included: another runner may hold the job soon."""
-    # Each number with its newline at once: print() writes them one after the other, and there are two who write.
+    # Each number with its newline at once: print() writes them one after the other, and two write here.
     code = DAEMON.format(rest="os.write(1, b'%d\\n' % os.getpid()); time.sleep(100)")
     runner = await asyncio.create_subprocess_exec(
         sys.executable, "-c", RUNNER.format(code=code), stdout=asyncio.subprocess.PIPE, cwd=tmp_path
