@@ -183,11 +183,9 @@ class Execution:
         work = work_for(
             assignment, read_spec(text, assignment.spec_sha256), self._folder, config, self.progress
         )
-        if assignment.on_loss != "retry" and not await self._announced():
-            return self._stopped(None)
         with work:
             self._logs.mask([*work.secrets, assignment.token.encode(), self._bench.connection.token.encode()])
-            end = None if self.cause else await self._run(work)
+            end = await self._run(work) if await self._may_begin() else None
             self._logs.close()
             if end is None or self.cause is not None:
                 return self._stopped(end)
@@ -195,11 +193,13 @@ class Execution:
             kept = await send(self._bench.connection, assignment, found, self._logs.say)
             return work.report(end, self._logs.tail, kept)
 
-    async def _announced(self) -> bool:
-        """Say that it begins before it does; False: it is stopped already.
+    async def _may_begin(self) -> bool:
+        """Tell whether nobody has stopped it yet; the server is told first of what must not run twice.
 
-        What must not run twice would be given to another runner if this one died with it begun unheard.
+        It would be given to another runner if this one died with it begun unheard.
         """
+        if self.assignment.on_loss == "retry":
+            return self.cause is None
         number = self._bench.number()
         while self.cause is None:
             try:
