@@ -1,6 +1,5 @@
 """What a program can do to its jobs: look, cancel, retry; async and sync alike."""
 
-import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -14,17 +13,6 @@ from holdfast.testing import ThrowawayDatabase
 
 REQUEST = JobRequest("greet", '{"name": "Ada"}')
 Call = Callable[..., Any]
-
-
-@pytest.fixture(params=["async", "sync"])
-async def call(request: pytest.FixtureRequest, db: ThrowawayDatabase) -> Any:
-    """Calls a verb of the async or of the sync client by name."""
-    if request.param == "async":
-        async with holdfast.Client(db.dsn, schema=db.schema) as client:
-            yield lambda verb, *args, **options: getattr(client, verb)(*args, **options)
-        return
-    with holdfast.SyncClient(db.dsn, schema=db.schema) as sync_client:
-        yield lambda verb, *args, **options: asyncio.to_thread(getattr(sync_client, verb), *args, **options)
 
 
 async def test_a_program_sees_its_job(call: Call, client: holdfast.Client) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ from holdfast.store.interventions import KeyHolder
 from holdfast.store.jobs import JobEnd
 from holdfast.store.run_overview import RunLook
 from holdfast.store.runs import ForkPoint
+
+T = TypeVar("T")
 
 # How often a job is looked for that is on the move between two states or tables.
 LOOKS = 5
@@ -52,6 +54,13 @@ def check_refusal(job_id: int, action: Intervention, end: JobEnd | None, *, last
     moving = end.state is JobState.RUNNING or end.state in ALLOWED[action]
     if last or not moving:
         raise refusal(job_id, action, end.state)
+
+
+def there(found: T | None, missing: HoldfastError) -> T:
+    """Return what was *found*; raises *missing* where it is None."""
+    if found is None:
+        raise missing
+    return found
 
 
 def check_key(holder: KeyHolder | None) -> None:

@@ -22,6 +22,7 @@ from holdfast.client.answer import (
     check_run_refusal,
     checked_run,
     fork_refusal,
+    there,
 )
 from holdfast.client.keywords import EnqueueOptions, chosen, several
 from holdfast.client.trees import grown
@@ -153,17 +154,12 @@ class Client:
 
     async def artifacts(self, job_id: int) -> list[ArtifactRecord]:
         """Return the files that runners left of a job, later attempts last; raises `JobNotFound`."""
-        found = await self._database.run(artifacts.list_artifacts(job_id))
-        if found is None:
-            raise JobNotFound(job_id)
-        return found
+        return there(await self._database.run(artifacts.list_artifacts(job_id)), JobNotFound(job_id))
 
     async def artifact(self, job_id: int, attempt: int, name: str) -> bytes:
         """Return the bytes of a file that an attempt left; raises `ArtifactNotFound`."""
         found = await self._database.run(artifacts.read_artifact(Fence(job_id, attempt), name))
-        if found is None:
-            raise ArtifactNotFound(job_id, attempt, name)
-        return found
+        return there(found, ArtifactNotFound(job_id, attempt, name))
 
     async def cancel(self, job_id: int, *, reason: str | None = None) -> bool:
         """Cancel a job: True if it has ended, False if its worker was asked to stop it.

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from holdfast.client.answer import LOOKS, check_key, check_refusal
+from holdfast.client.answer import LOOKS, check_key, check_refusal, there
 from holdfast.client.job_verbs import EVERY_JOB, JobVerbs, Stroke, Swept
 from holdfast.client.log_reader import LogPage, LogReader
 from holdfast.errors import ArtifactNotFound, JobNotFound
@@ -73,17 +73,12 @@ class JobOperator(JobVerbs):
 
     async def artifacts(self, job_id: int) -> Sequence[ArtifactRecord]:
         """Return the files that runners left of a job, later attempts last; raises `JobNotFound`."""
-        found = await self._database.run(artifacts.list_artifacts(job_id))
-        if found is None:
-            raise JobNotFound(job_id)
-        return found
+        return there(await self._database.run(artifacts.list_artifacts(job_id)), JobNotFound(job_id))
 
     async def artifact(self, job_id: int, attempt: int, name: str) -> bytes:
         """Return the bytes of a file that an attempt left; raises `ArtifactNotFound`."""
         found = await self._database.run(artifacts.read_artifact(Fence(job_id, attempt), name))
-        if found is None:
-            raise ArtifactNotFound(job_id, attempt, name)
-        return found
+        return there(found, ArtifactNotFound(job_id, attempt, name))
 
     async def log_page(
         self, job_id: int, *, attempt: int | None = None, after: LogMark = BEGINNING

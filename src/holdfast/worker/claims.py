@@ -1,4 +1,4 @@
-"""Claims by one worker row: from queues without limits at its remembered places, from others one by one."""
+"""Claims by one worker row from queues without limits, which begin at its remembered places."""
 
 from __future__ import annotations
 
