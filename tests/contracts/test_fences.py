@@ -9,11 +9,13 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast.errors import LeaseLost
 from holdfast.model.activity import ActivityNote
 from holdfast.model.assignment import ArtifactLimits
@@ -367,6 +369,30 @@ WITHOUT_FENCE = {
 }
 
 
+# The same for functions of the migrations, which blocks call.
+FUNCTIONS = {
+    "claim_limited": "makes the attempt",
+    "enqueue_unique": "replaces what nobody holds yet",
+    "place_job": "says who may take a job, whoever holds it",
+    "unroute": "a job that is replaced asks anew for runners",
+    "suspend_held": "the block that calls it has locked the rows under their fence",
+    "revive_runs": "waiting runs, which nobody holds",
+    "resume_held": "paused runs, which nobody holds",
+    "take_away": "ends an attempt from outside: its callers have locked the rows of those who lost it",
+    "cancel_tree": "ends what nobody holds; the rest it only asks to stop",
+}
+MIGRATIONS = Path(holdfast.__file__).parent / "store" / "migrations"
+FUNCTION = re.compile(r"create (?:or replace )?function holdfast\.(\w+)\(.*?as \$\$(.*?)\$\$;", re.DOTALL)
+WRITING = re.compile(r"(?:update|delete from) holdfast\.live_jobs\b")
+
+
+def test_every_function_that_writes_is_listed() -> None:
+    """What a function changes of live_jobs it changes for nobody's attempt, and here stands why it may."""
+    texts = [path.read_text() for path in sorted(MIGRATIONS.glob("*.sql"))]
+    written = {name for text in texts for name, code in FUNCTION.findall(text) if WRITING.search(body(code))}
+    assert written == FUNCTIONS.keys(), f"say why these may: {sorted(written ^ FUNCTIONS.keys())}"
+
+
 def test_every_write_path_is_listed() -> None:
     """A block that names an attempt is driven below."""
     fenced = {name for noun, name in BLOCKS if FENCED.search(body(blocks(noun)[name]))}
@@ -377,8 +403,7 @@ def test_every_write_path_is_listed() -> None:
 
 def test_every_write_to_a_held_job_is_fenced() -> None:
     """What changes live_jobs names the attempt, or is listed with the reason why it need not."""
-    writing = re.compile(r"(?:update|delete from) holdfast\.live_jobs\b")
-    found = {name for noun, name in BLOCKS if writing.search(body(blocks(noun)[name]))}
+    found = {name for noun, name in BLOCKS if WRITING.search(body(blocks(noun)[name]))}
     loose = found - {block for block, _, _ in WRITES}
     assert loose == WITHOUT_FENCE.keys(), (
         f"fence these or say why not: {sorted(loose ^ WITHOUT_FENCE.keys())}"

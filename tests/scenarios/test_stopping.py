@@ -104,6 +104,34 @@ async def test_a_stop_that_meets_a_turn_under_way_ends_it(
     assert rows == [(late.id, "available", 0)]
 
 
+async def test_what_a_claim_brings_in_after_a_drain_goes_back(
+    client: holdfast.Client, work: Any, probe: Probe, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """The claim was under way when the worker was told to take nothing more: its job is left for others."""
+    app, event = waiting_app()
+    process = await work(app, slots=1, ttl=30.0)
+    # No claim from before the enqueue, which would see nothing, may be the one that waits.
+    await process.worker.claimer.stop()
+    late = await client.enqueue(app.request("wait", {}))
+    session = await db.database.connect()
+    try:
+        async with session.transaction():
+            await session.execute(f"select from {db.schema}.workers for update")
+            await process.worker.claimer.start()
+            waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and query like '%picked%'"
+            await eventually(lambda: db.value(f"{waits} and datname = current_database()"))
+            process.worker.drain()
+    finally:
+        await session.close()
+    await probe.wait_for("jobs.claimed")
+    await eventually(lambda: db.value("select true from holdfast.live_jobs where state = 'available'"))
+    assert await db.fetch("select job_id, outcome, reason from holdfast.attempts") == [
+        (late.id, "released", "the worker takes nothing more")
+    ]
+    assert not probe.seen("attempt.started")
+    event.set()
+
+
 async def test_a_drain_asked_for_from_outside_reaches_the_worker(
     client: holdfast.Client, work: Any, probe: Probe, db: ThrowawayDatabase
 ) -> None:
