@@ -163,10 +163,9 @@ async def test_who_asks_too_often_is_told_to_wait(serve: Serve) -> None:
     """Each token has its own pace."""
     service = await serve(rate=1.0)
     one, other = await service.caller(Role.VIEWER), await service.caller(Role.PRODUCER)
-    assert [(await one.get("/api/v1/jobs")).status_code for _ in range(2)] == [200, 200]
-    # However slow the machine is, so many at once do not get their share of time back one by one.
-    rest = await asyncio.gather(*(one.get("/api/v1/jobs") for _ in range(20)))
-    assert 429 in [answer.status_code for answer in rest]
+    statuses = [(await one.get("/api/v1/jobs")).status_code for _ in range(5)]
+    assert statuses[:2] == [200, 200]
+    assert statuses[-1] == 429
     assert (await other.get("/api/v1/jobs")).status_code == 200
 
 

@@ -111,7 +111,7 @@ async def test_a_wait_for_a_signal_ends_at_its_time(
     due = await db.value("select wake_at from holdfast.steps")
     assert await client.wait(handle.id, timeout=20) == "SignalTimeout: signal 'go' did not come in time"
     ended = await db.value("select finished_at from holdfast.finished_jobs")
-    assert ended >= due
+    assert timedelta(0) <= ended - due < timedelta(seconds=1)
     assert (await client.job(handle.id)).attempt == 2
 
 
@@ -134,6 +134,28 @@ async def test_a_sleep_ends_at_its_time_although_the_run_woke_between(
     await db.fetch("update holdfast.steps set wake_at = wake_at - interval '1 hour' where kind = 'sleep'")
     await client.signal(handle.id, "go", "told")
     assert await client.wait(handle.id, timeout=20) == "told"
+
+
+async def test_a_sleep_ends_at_its_time_and_no_later(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, db: ThrowawayDatabase
+) -> None:
+    """Exact to well under a second, although a signal woke the run between."""
+
+    @app.workflow
+    async def nap(run: holdfast.Run) -> str:
+        async with run.branches() as branches:
+            branches.start("nap", run.sleep(2))
+            told = branches.start("ask", run.wait_signal("go"))
+        return str(told.result())
+
+    await work(app)
+    handle = await client.enqueue(nap.job())
+    await rests(handle.id)
+    due = await db.value("select wake_at from holdfast.steps where kind = 'sleep'")
+    await client.signal(handle.id, "go", "told")
+    assert await client.wait(handle.id, timeout=20) == "told"
+    ended = await db.value("select finished_at from holdfast.finished_jobs")
+    assert timedelta(0) <= ended - due < timedelta(seconds=1)
 
 
 async def test_a_sleep_until_a_moment_that_is_past_is_over(

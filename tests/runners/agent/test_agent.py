@@ -106,16 +106,13 @@ async def test_a_long_spec_is_fetched(counterpart: Counterpart, runner: Any) -> 
 async def test_output_is_with_the_server_within_200_ms(counterpart: Counterpart, runner: Any) -> None:
     """Lines of a running command arrive while it runs, each soon after it was written."""
     await runner()
-    code = "import time\nwhile True:\n    print(time.time(), flush=True); time.sleep(0.3)"
+    code = "import time\nfor _ in range(5):\n    print(time.time(), flush=True); time.sleep(0.3)"
     entry = await counterpart.offer(argv=[sys.executable, "-c", code])
-
-    def in_time() -> int:
-        return sum(at - float(line) < 0.2 for at, _, body in entry.arrivals for line in body.split())
-
-    # A busy machine may hold up some of them, but what collects output for longer is late with each.
-    await counterpart.until(lambda: in_time() >= 3, 30)
-    await counterpart.cancel(entry, grace=1)
     await ended(counterpart, entry)
+    delays = [at - float(line) for at, _, body in entry.arrivals for line in body.split()]
+    assert len(delays) == 5
+    # A busy machine may hold up one or two of them.
+    assert sorted(delays)[2] < 0.2
 
 
 async def test_secrets_do_not_leave_the_runner(counterpart: Counterpart, runner: Any) -> None:
