@@ -1,6 +1,7 @@
 """How a worker takes jobs: at once, in order, and all of them."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -28,6 +29,33 @@ async def test_a_freed_slot_claims_at_once(client: holdfast.Client, work: Any) -
     await work(app, slots=2, poll=NEVER, prefetch=0)
     handles = await client.enqueue_many([step.job(n) for n in range(25)])
     assert [await client.wait(handle.id, timeout=20) for handle in handles] == list(range(25))
+
+
+async def test_slots_that_never_wait_let_the_loop_turn_together(client: holdfast.Client, work: Any) -> None:
+    """Each handler keeps the loop for half a millisecond; between two turns there is no row of them for every slot."""
+    app, slots = holdfast.App(), 20
+    rows, done = [0], asyncio.Event()
+
+    @app.job
+    async def hog(n: int) -> None:
+        time.sleep(0.0005)  # noqa: ASYNC251 - to keep the loop is the point
+        rows[-1] += 1
+        if n == 0:
+            done.set()
+
+    def turn() -> None:
+        rows.append(0)
+        if not done.is_set():
+            asyncio.get_running_loop().call_soon(turn)
+
+    await client.enqueue_many([hog.job(n) for n in range(1, 1000)])
+    await client.enqueue(hog.job(0), priority=9)
+    turn()
+    await work(app, slots=slots, poll=NEVER)
+    async with asyncio.timeout(30):
+        await done.wait()
+    assert sum(rows) == 1000
+    assert max(rows) <= 2 * slots
 
 
 async def test_one_notification_drains_the_queue(

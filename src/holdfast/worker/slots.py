@@ -14,8 +14,8 @@ from holdfast.worker.perform import Performer
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Cause, Held, Running
 
-# A slot whose handlers never wait lets the loop turn at least this often, in seconds.
-LONGEST_RUN = 0.005
+# Slots whose handlers never wait let the loop turn about this often, all of them together, in seconds.
+LONGEST_RUN = 0.001
 LONGEST_STOP = 1.0
 
 # An attempt with its decision; None where nothing had to be written.
@@ -39,6 +39,7 @@ class Slots:
         self._held, self._events = held, events
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._turn_ends, self._turns = 0.0, False
 
     async def start(self) -> None:
         """Begin to take jobs."""
@@ -74,15 +75,24 @@ class Slots:
     async def _slot(self) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - slots are tasks
-        turned, clean = time.monotonic(), copy_context()
+        clean = copy_context()
         # What a handler set in its context, such as a tenant, is no affair of the next job.
         while not (self._stopping or task.cancelling()) and copy_context() == clean:
             running, _ = await self.serve()
             if running.leftover is not None:
                 await self._sit_out(running.leftover)
-            if time.monotonic() - turned > LONGEST_RUN:
+            if time.monotonic() >= self._turn_ends:
+                self._let_turn()
                 await asyncio.sleep(0)
-                turned = time.monotonic()
+
+    def _let_turn(self) -> None:
+        # All slots end their turn now; the first thing in the loop's next one is to begin another.
+        if not self._turns:
+            self._turns = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turns, self._turn_ends = False, time.monotonic() + LONGEST_RUN
 
     async def _sit_out(self, leftover: asyncio.Future[object]) -> None:
         """Stay taken for as long as a thread works on for an attempt that has ended."""
