@@ -15,10 +15,12 @@ from bench.catalogue import Contestant
 from bench.cluster import Cluster
 from bench.exactly_once import check_at_most_once, check_completed, check_exactly_once
 from bench.peers.load import Load
-from bench.program import Message, Program, executed_by, perform
+from bench.program import AdapterFailed, Message, Program, executed_by, perform
 
 # How often the database is asked whether all jobs have ended, once all have begun.
 LOOK_EVERY = 0.003
+# When it is given up that the database will ever show it, in seconds.
+LONGEST_WAIT = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +80,12 @@ async def drain(
 
 
 async def asked_until(look: asyncpg.Connection[Any], question: str, answer: object) -> None:
-    """Ask the database until it gives this answer."""
-    asked = time.monotonic()
-    while await look.fetchval(question) != answer:
+    """Ask the database until it gives this answer; raises `AdapterFailed` when that takes too long."""
+    begun = asked = time.monotonic()
+    while (last := await look.fetchval(question)) != answer:
+        if asked - begun > LONGEST_WAIT:
+            msg = f"the database still said {last} and not {answer} after {LONGEST_WAIT:g} s to: {question}"
+            raise AdapterFailed(msg)
         # A question that costs much is asked less often: it must not become the load.
         await asyncio.sleep(max(LOOK_EVERY, 4 * (time.monotonic() - asked)))
         asked = time.monotonic()

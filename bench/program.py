@@ -18,7 +18,9 @@ from bench.catalogue import Contestant
 from bench.environments import HOME
 from bench.peers.load import Load
 
+# How long an answer may take, and how long nothing may happen while jobs are left, in seconds.
 PATIENCE = 900.0
+LONGEST_SILENCE = 60.0
 # A worker says at its end which jobs it executed, on one line.
 LONGEST_LINE = 1 << 28
 # What an adapter says at the end of each verb.
@@ -158,21 +160,19 @@ async def perform(peer: Contestant, dsn: str, verb: str, load: Load | None = Non
         return await program.hear(ANSWERS[verb])
 
 
-async def executed_by(programs: Sequence[Program], jobs: int, *, patience: float = PATIENCE) -> None:
-    """Wait until all *programs* together have begun *jobs* jobs; raises `AdapterFailed`."""
-    enough = asyncio.Event()
+async def executed_by(programs: Sequence[Program], jobs: int, *, silence: float = LONGEST_SILENCE) -> None:
+    """Wait until all *programs* together have begun *jobs* jobs; raises `AdapterFailed`.
 
-    def look() -> None:
-        if sum(program.executed for program in programs) >= jobs:
-            enough.set()
-
+    It is given up when none begins for *silence* seconds.
+    """
+    begun = asyncio.Event()
     for program in programs:
-        program.progressed = look
-    look()
-    try:
-        async with asyncio.timeout(patience):
-            await enough.wait()
-    except TimeoutError:
-        done = sum(program.executed for program in programs)
-        msg = f"only {done} of {jobs} jobs began within {patience:g} s"
-        raise AdapterFailed(msg) from None
+        program.progressed = begun.set
+    while (done := sum(program.executed for program in programs)) < jobs:
+        begun.clear()
+        try:
+            async with asyncio.timeout(silence):
+                await begun.wait()
+        except TimeoutError:
+            msg = f"only {done} of {jobs} jobs began, and then none for {silence:g} s"
+            raise AdapterFailed(msg) from None

@@ -10,7 +10,7 @@ from bench.drain import drain, enqueue
 from bench.exactly_once import NotExactlyOnce, check_completed
 from bench.floor import bare
 from bench.peers.load import Load
-from bench.program import AdapterFailed, Program, perform
+from bench.program import AdapterFailed, Program, executed_by, perform
 from bench.scenarios.limits import LimitExceeded, check_limit
 from bench.scenarios.runs import Sleepers
 
@@ -75,6 +75,16 @@ async def test_sleepers_are_all_asleep_before_they_are_woken(fresh: Cluster) -> 
         await sleepers.end()
     await connection.close()
     assert [tuple(row) for row in states] == [("waiting", 20)]
+
+
+async def test_a_worker_that_begins_nothing_more_is_given_up(fresh: Cluster) -> None:
+    """A peer that hangs costs its own figure and not the whole run."""
+    await perform(HOLDFAST, fresh.dsn, "setup")
+    async with Program(HOLDFAST, fresh.dsn, "work", Load()) as worker:
+        await worker.go()
+        with pytest.raises(AdapterFailed, match="only 0 of 5 jobs began, and then none for 0.05 s"):
+            await executed_by([worker], 5, silence=0.05)
+        await worker.stop()
 
 
 def test_a_run_that_did_not_complete_leaves_no_figure() -> None:

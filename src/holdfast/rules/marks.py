@@ -78,9 +78,11 @@ class Marks:
 
     def taken(self, queue: str, priority: int, place: int) -> None:
         """Note that a job was claimed there."""
-        line, tips = line_of(priority, place), self._tips.setdefault(queue, _start())
-        self._settled.setdefault(queue, _start())
-        tips[line] = max(tips[line], place)
+        if queue not in self._tips:
+            self._tips[queue], self._settled[queue] = _start(), _start()
+        line, tips = line_of(priority, place), self._tips[queue]
+        if place > tips[line]:
+            tips[line] = place
 
     @property
     def in_doubt(self) -> bool:

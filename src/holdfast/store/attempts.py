@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,6 +16,9 @@ from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, is_any
 
 _SQL = blocks("attempts")
+_BEST_FIRST = attrgetter("priority", "place")
+
+T = TypeVar("T")
 
 Final = Complete | Fail | Stop
 
@@ -79,7 +83,7 @@ def claim_limited(demand: Demand, queue: str) -> Statement[list[ClaimedJob]]:
 
 def _claimed(rows: Sequence[Row]) -> list[ClaimedJob]:
     # RETURNING promises no order: strict priority, then oldest first, is restored here.
-    return sorted((ClaimedJob(*row) for row in rows), key=lambda job: (job.priority, job.place))
+    return sorted((ClaimedJob(*row) for row in rows), key=_BEST_FIRST)
 
 
 def find_leftovers(
@@ -101,13 +105,18 @@ def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
         [one.fence.job_id for one in ended],
         [one.fence.attempt for one in ended],
         [_OUTCOME[type(one.decision)] for one in ended],
-        [getattr(one.decision, "reason", None) for one in ended],
-        [getattr(one.decision, "result", None) for one in ended],
-        [getattr(one.decision, "error", None) for one in ended],
+        _sparse([getattr(one.decision, "reason", None) for one in ended]),
+        _sparse([getattr(one.decision, "result", None) for one in ended]),
+        _sparse([getattr(one.decision, "error", None) for one in ended]),
         [one.seconds for one in ended],
-        [int(isinstance(one.decision, Fail) and one.decision.counts) for one in ended],
+        _sparse([1 if isinstance(one.decision, Fail) and one.decision.counts else None for one in ended]),
     )
     return Statement("finish_jobs", _SQL["finish_jobs"], parameters, column)
+
+
+def _sparse(values: list[T | None]) -> list[T | None]:
+    # Most jobs end with nothing to say, and unnest() gives as many nulls for no values at all.
+    return values if any(value is not None for value in values) else []
 
 
 _OUTCOME: dict[type, str] = {Complete: "completed", Fail: "failed", Stop: "cancelled"}

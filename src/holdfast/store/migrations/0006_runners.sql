@@ -296,7 +296,7 @@ begin
         select o.job_id, o.queue, o.kind, o.fate, o.reason, o.attempt, o.failures, o.worker_id, o.claimed_at,
                o.started_at, holdfast.now(), case when o.fate = 'failed' then o.problem || o.reason end,
                o.parent_id, o.family_id
-        from orphan o where o.fate in ('cancelled', 'failed') order by o.parent_id
+        from orphan o where o.fate in ('cancelled', 'failed')
     ), held as (
         insert into holdfast.suspensions as s (run_id, paused, pause_reason, reason, since)
         select o.job_id, true, 'held for a person: ' || o.reason, 'a person', holdfast.now() from orphan o where o.fate = 'held'

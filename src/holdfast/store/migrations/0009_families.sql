@@ -92,7 +92,7 @@ begin
                                             family_id)
         select t.job_id, t.queue, t.kind, 'cancelled', why, t.attempt, t.failures,
                holdfast.now(), t.parent_id, t.family_id
-        from target t where t.worker_id is null and not t.begun order by t.parent_id
+        from target t where t.worker_id is null and not t.begun
     ), awake as (
         delete from holdfast.suspensions s using target t where s.run_id = t.job_id
     ), roused as (

@@ -37,8 +37,10 @@ with holder as (
     ) as ids
 )
 update holdfast.live_jobs l
-set state = case when l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[]) then 'running' else 'claimed' end,
-    started_at = case when l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[]) then holdfast.now() end,
+set state = case when $4::integer > 0 and l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[]) then 'running'
+                 else 'claimed' end,
+    started_at = case when $4::integer > 0 and l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[])
+                      then holdfast.now() end,
     attempt = l.attempt + 1, worker_id = $1::bigint, claimed_at = holdfast.now(), progress = null, progress_note = null
 from holdfast.jobs j
 where l.job_id = any ((select p.ids from picked p)::bigint[])
@@ -75,7 +77,8 @@ select pg_advisory_xact_lock(hashtext('holdfast.limits'), hashtext($1::text));
 select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integer);
 
 -- name: finish_jobs
--- Ends attempts and their jobs: completed, failed or cancelled.  $7 is how many seconds each handler ran.
+-- Ends attempts and their jobs: completed, failed or cancelled.  $7 is how many seconds each handler ran; an array that says
+-- the same of all, no reason, no result, no error or no failure to add, may be empty.
 -- Locks live_jobs rows in the order given, which is id order, as everybody who waits for several rows does; then, by a
 -- trigger, those of the parents of children that end, in id order as well.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
@@ -91,11 +94,10 @@ with ended as (
 )
 insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
                                     started_at, finished_at, result, error, parent_id, family_id)
-select g.job_id, g.queue, g.kind, g.outcome, g.reason, g.attempt, g.failures + g.failed, g.worker_id, g.claimed_at,
+select g.job_id, g.queue, g.kind, g.outcome, g.reason, g.attempt, g.failures + coalesce(g.failed, 0), g.worker_id, g.claimed_at,
        greatest(g.claimed_at, holdfast.now() - make_interval(secs => g.seconds)), holdfast.now(), g.result, g.error,
        g.parent_id, g.family_id
 from gone g
-order by g.parent_id
 returning job_id;
 
 -- name: put_back_jobs
@@ -122,7 +124,7 @@ with ended as (
                                         started_at, finished_at, error, parent_id, family_id)
     select h.job_id, h.queue, h.kind, 'cancelled', 'cancel requested; last attempt: ' || h.reason, h.attempt, h.failures, h.worker_id,
            h.claimed_at, h.started_at, holdfast.now(), h.error, h.parent_id, h.family_id
-    from held h where h.cancelled order by h.parent_id
+    from held h where h.cancelled
 ), moved as (
     update holdfast.live_jobs l
     set state = case when h.delay > 0 then 'scheduled' else 'available' end,

@@ -55,5 +55,4 @@ select t.job_id, t.queue, t.kind, 'failed',
               t.queue, t.kind, make_interval(secs => $4::double precision)),
        t.attempt, t.failures, holdfast.now(), t.parent_id, t.family_id
 from target t
-order by t.parent_id
 returning job_id;

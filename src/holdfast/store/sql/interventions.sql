@@ -30,7 +30,7 @@ with target as materialized (
                                         family_id)
     select t.job_id, t.queue, t.kind, 'failed', 'discarded by ' || $2::text || coalesce(': ' || $3::text, ''), t.attempt,
            t.failures, holdfast.now(), t.parent_id, t.family_id
-    from target t order by t.parent_id
+    from target t
 ), audited as (
     insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
     select holdfast.now(), $2::text, 'job.discard', 'job ' || t.job_id, $3::text, jsonb_build_object(
