@@ -82,7 +82,7 @@ async def test_a_worker_that_begins_nothing_more_is_given_up(fresh: Cluster) -> 
     await perform(HOLDFAST, fresh.dsn, "setup")
     async with Program(HOLDFAST, fresh.dsn, "work", Load()) as worker:
         await worker.go()
-        with pytest.raises(AdapterFailed, match="only 0 of 5 jobs began, and then none for 0.05 s"):
+        with pytest.raises(AdapterFailed, match=r"only 0 of 5 jobs began, and then none for 0\.05 s"):
             await executed_by([worker], 5, silence=0.05)
         await worker.stop()
 

@@ -32,7 +32,7 @@ async def test_a_freed_slot_claims_at_once(client: holdfast.Client, work: Any) -
 
 
 async def test_slots_that_never_wait_let_the_loop_turn_together(client: holdfast.Client, work: Any) -> None:
-    """Each handler keeps the loop for half a millisecond; between two turns there is no row of them for every slot."""
+    """Handlers of half a millisecond keep the loop once in a turn for each slot, and not row after row."""
     app, slots = holdfast.App(), 20
     rows, done = [0], asyncio.Event()
 
