@@ -9,7 +9,7 @@ from holdfast.worker.slots import Slots
 # The buffer holds about this many seconds of work.
 AHEAD = 0.1
 # Over how many seconds at least the pace is measured.
-SPAN = 0.05
+SPAN = 0.02
 
 
 class Ahead:
