@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import holdfast
 from bench.peers.load import Load
 from bench.peers.protocol import Peer, Record, main
+from holdfast.cli.serving import spare_collector
 from holdfast.cli.wiring import WorkerProcess
 from holdfast.client.operator import Operator
 from holdfast.store import migrate
@@ -135,6 +136,7 @@ class Holdfast(Peer):
         )
         process = WorkerProcess(self.app, config)
         await process.start()
+        spare_collector()
         await stop.wait()
         await process.stop(5.0)
 

@@ -22,6 +22,7 @@ SHOP = '''
 """The application that the tests of the command line run."""
 
 import asyncio
+import gc
 import threading
 
 import holdfast
@@ -33,6 +34,11 @@ not_an_app = object()
 @app.job
 async def greet(name: str) -> str:
     return f"hello {name}"
+
+
+@app.job
+async def collector() -> list[int]:
+    return [gc.get_threshold()[0], gc.get_freeze_count()]
 
 
 @app.workflow(queue="orders")

@@ -61,6 +61,17 @@ async def test_a_worker_runs_jobs_and_stops_with_0(
     assert await db.value("select state from holdfast.workers") == "offline"
 
 
+async def test_the_collector_of_cycles_leaves_a_worker_to_its_jobs(
+    start_holdfast: Any, here: dict[str, str], client: holdfast.Client
+) -> None:
+    """What was loaded at the start is not looked at again, and the rest is not after every few jobs."""
+    await start_holdfast(*WORKER, **here)
+    handle = await client.enqueue(request("collector"))
+    often, frozen = await client.wait(handle.id, timeout=20)
+    assert often >= 10_000
+    assert frozen >= 10_000
+
+
 async def test_a_handler_that_will_not_be_cancelled_does_not_keep_the_process(
     start_holdfast: Any, here: dict[str, str], running_nap: Any, db: ThrowawayDatabase
 ) -> None:
