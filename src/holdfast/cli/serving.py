@@ -150,9 +150,9 @@ class Serving:
 def spare_collector() -> None:
     """Let the collector of cycles look at less, and less often, in a process that is ours alone.
 
-    What was made by now stays for good.  Of the rest a request or a job makes many objects and hardly a cycle, so
-    that looking after every 700 of them took a third of the processor time of a claim over HTTP, and a fifth of
-    that of a worker which has a thousand jobs in its hands.
+    What was made by now stays for good.  Of the rest a request or a job makes many objects and hardly a
+    cycle.  To look after every 700 of them took a third of the processor time of a claim over HTTP, and a
+    fifth of that of a worker with a thousand jobs in its hands.
     """
     gc.collect()
     gc.freeze()
