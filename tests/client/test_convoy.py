@@ -1,17 +1,41 @@
 """Enqueues of one client at the same time share commits, and nothing else."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 import holdfast
 from holdfast.app.handler import JobRequest
 from holdfast.errors import DatabaseUnavailable, DuplicateJob, InputInvalid
+from holdfast.model.job import JobHandle
 from holdfast.store.convoy import MOST_JOBS, MOST_UNDER_WAY
+from holdfast.store.database import Connection
 from holdfast.testing import ThrowawayDatabase
 
 # The transactions that made the jobs.
 COMMITS = "select count(distinct xmin::text) from holdfast.jobs"
+
+
+OURS = "from pg_stat_activity where application_name = 'holdfast client'"
+
+
+@asynccontextmanager
+async def held_up(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> AsyncIterator[tuple[list[asyncio.Task[JobHandle]], Connection]]:
+    """As many enqueues under way as may be, each alone, arriving after the block; with who holds them up."""
+    async with db.database.transaction() as connection:
+        await connection.execute(f'lock table "{db.schema}".jobs in exclusive mode')
+        gone: list[asyncio.Task[JobHandle]] = []
+        while len(gone) < MOST_UNDER_WAY:
+            gone.append(asyncio.create_task(client.enqueue(numbered(1000 + len(gone)))))
+            while await connection.fetchval(f"select count(*) {OURS} and wait_event = 'relation'") < len(
+                gone
+            ):
+                await connection.execute("select pg_stat_clear_snapshot()")
+        yield gone, connection
 
 
 def numbered(number: int) -> JobRequest:
@@ -27,10 +51,23 @@ def spoilt() -> JobRequest:
 async def test_enqueues_at_the_same_time_share_commits(
     client: holdfast.Client, db: ThrowawayDatabase
 ) -> None:
-    """Each caller gets the id of its own job; what is asked for while two statements run goes together."""
+    """Each caller gets the id of its own job; what is asked for at the same moment goes together."""
     handles = await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(50)))
     rows = await db.fetch("select id, (args ->> 'number')::integer from holdfast.jobs")
     assert {row[0]: row[1] for row in rows} == {handle.id: n for n, handle in enumerate(handles)}
+    assert await db.value(COMMITS) == 1
+
+
+async def test_what_is_asked_for_meanwhile_goes_together(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """While as many statements run as may, the next one grows."""
+    async with held_up(client, db) as (gone, _):
+        tasks = []
+        for n in range(10):
+            tasks.append(asyncio.create_task(client.enqueue(numbered(n))))
+            await asyncio.sleep(0)
+    await asyncio.gather(*gone, *tasks)
     assert await db.value(COMMITS) == MOST_UNDER_WAY + 1
 
 
@@ -64,13 +101,15 @@ async def test_a_caller_who_gives_up_takes_nobody_along(
     client: holdfast.Client, db: ThrowawayDatabase
 ) -> None:
     """One that has not gone yet never goes; the others do."""
-    tasks = [asyncio.create_task(client.enqueue(numbered(n))) for n in range(10)]
-    await asyncio.sleep(0)
-    tasks[5].cancel()
+    async with held_up(client, db) as (gone, _):
+        tasks = [asyncio.create_task(client.enqueue(numbered(n))) for n in range(10)]
+        await asyncio.sleep(0)
+        tasks[5].cancel()
+    await asyncio.gather(*gone)
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert [n for n, answer in enumerate(answers) if isinstance(answer, BaseException)] == [5]
     assert await db.value("select count(*) from holdfast.jobs where args ->> 'number' = '5'") == 0
-    assert await db.value("select count(*) from holdfast.jobs") == 9
+    assert await db.value("select count(*) from holdfast.jobs") == 9 + MOST_UNDER_WAY
 
 
 async def test_keys_travel_alone(client: holdfast.Client) -> None:
@@ -91,19 +130,17 @@ async def test_a_closed_client_says_so_to_everybody(db: ThrowawayDatabase) -> No
     assert all(isinstance(answer, DatabaseUnavailable) for answer in answers)
 
 
-@pytest.mark.parametrize("count", [1, 10])
-async def test_a_database_that_dies_is_everybodys_error(db: ThrowawayDatabase, count: int) -> None:
-    """Sessions that are ended from outside end all enqueues under way, and the client goes on afterwards."""
+@pytest.mark.parametrize("waiting", [0, 8])
+async def test_a_database_that_dies_is_the_error_of_those_on_their_way(
+    db: ThrowawayDatabase, waiting: int
+) -> None:
+    """Sessions that are ended from outside end all enqueues under way; those who wait go on afterwards."""
     async with holdfast.Client(db.dsn, schema=db.schema) as client:
-        async with db.database.transaction() as connection:
-            await connection.execute(f'lock table "{db.schema}".jobs in exclusive mode')
-            tasks = [asyncio.create_task(client.enqueue(numbered(n))) for n in range(count)]
-            ours = "from pg_stat_activity where application_name = 'holdfast client'"
-            blocked = f"select count(*) {ours} and wait_event = 'relation'"
-            while await connection.fetchval(blocked) < min(count, MOST_UNDER_WAY):
-                await connection.execute("select pg_stat_clear_snapshot()")
-            await connection.execute(f"select pg_terminate_backend(pid) {ours}")
-            first = await asyncio.gather(*tasks[:MOST_UNDER_WAY], return_exceptions=True)
-        assert all(isinstance(answer, DatabaseUnavailable) for answer in first)
-        rest = await asyncio.gather(*tasks[MOST_UNDER_WAY:])
-        assert len({handle.id for handle in rest}) == max(0, count - MOST_UNDER_WAY)
+        async with held_up(client, db) as (gone, connection):
+            tasks = [asyncio.create_task(client.enqueue(numbered(n))) for n in range(waiting)]
+            await asyncio.sleep(0)
+            await connection.execute(f"select pg_terminate_backend(pid) {OURS}")
+            first = await asyncio.gather(*gone, return_exceptions=True)
+        assert [type(answer) for answer in first] == [DatabaseUnavailable] * MOST_UNDER_WAY
+        assert len({handle.id for handle in await asyncio.gather(*tasks)}) == waiting
+        assert await client.enqueue(numbered(99))

@@ -27,8 +27,9 @@ MOST_JOBS = 200
 class Convoy(Generic[One, Answer]):
     """Runs a statement for one, or for many where many ask at once.
 
-    Nobody waits for company: who asks goes at once, and only what is asked for while two statements are under
-    way goes together with the next, at most *most* of it and of *weigh* no more than a million.  Each gets an
+    Nobody waits for company: what is asked for in one turn of the loop goes together at its end, and what is
+    asked for while two statements are under way with the next, at most *most* of it and of *weigh* no more
+    than a million.  Each gets an
     answer after the commit of its own, and an error only for that.  Who gives up waits *patience* seconds
     for what is under way for him, so that it does not happen behind his back.
     """
@@ -50,15 +51,11 @@ class Convoy(Generic[One, Answer]):
 
     async def ask(self, one: One) -> Answer:
         """Return the answer for *one*."""
-        if self._under_way < MOST_UNDER_WAY:
-            self._under_way += 1
-            try:
-                return await self.ask_alone(one)
-            finally:
-                self._under_way -= 1
-                self._send()
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((one, answer))
+        if len(self._waiting) == 1:
+            loop.call_soon(self._send)
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
@@ -74,22 +71,23 @@ class Convoy(Generic[One, Answer]):
 
     def _send(self) -> None:
         # Who has given up waiting is left out.
-        waiting = [one for one in self._waiting if not one[1].done()]
-        count = weight = 0
-        while count < min(len(waiting), self._most) and (not count or weight < MOST_WEIGHT):
-            weight += self._weigh(waiting[count][0])
-            count += 1
-        self._waiting = waiting[count:]
-        if count:
+        self._waiting = [one for one in self._waiting if not one[1].done()]
+        while self._waiting and self._under_way < MOST_UNDER_WAY:
+            count = weight = 0
+            while count < min(len(self._waiting), self._most) and (not count or weight < MOST_WEIGHT):
+                weight += self._weigh(self._waiting[count][0])
+                count += 1
+            going, self._waiting = self._waiting[:count], self._waiting[count:]
             self._under_way += 1
-            travellers = [one for one, _ in waiting[:count]]
-            self._journeys.add(journey := asyncio.create_task(self._together(travellers)))
-            journey.add_done_callback(partial(self._arrived, [answer for _, answer in waiting[:count]]))
+            self._journeys.add(journey := asyncio.create_task(self._together([one for one, _ in going])))
+            journey.add_done_callback(partial(self._arrived, [answer for _, answer in going]))
 
     async def _together(self, travellers: Sequence[One]) -> Sequence[Answer | BaseException]:
         try:
             return await self._database.run(self._make(travellers))
         except InputInvalid:
+            if len(travellers) == 1:
+                raise
             # Nothing went in; the others need not suffer for the one with the bad value.
             return await asyncio.gather(*(self.ask_alone(one) for one in travellers), return_exceptions=True)
 
