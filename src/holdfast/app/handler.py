@@ -11,6 +11,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Generic, ParamSpec, TypeVar
 
+import msgspec
+
 from holdfast.app.job import Job
 from holdfast.app.signature import Signature
 from holdfast.errors import OptionInvalid
@@ -41,8 +43,7 @@ class Policy:
     executor: Executor | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobRequest:
+class JobRequest(msgspec.Struct, frozen=True, gc=False):
     """A kind with checked arguments (JSON text) and its kind's policy: what `Client.enqueue` takes.
 
     *is_run* says that it is a workflow's.
@@ -50,7 +51,7 @@ class JobRequest:
 
     kind: str
     args: str
-    policy: Policy = field(default=Policy())
+    policy: Policy = Policy()
     is_run: bool = False
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
+
+import msgspec
 
 from holdfast.app.handler import Handler, JobRequest, Policy
 from holdfast.errors import InputInvalid, OptionInvalid
@@ -39,7 +40,7 @@ class Workflow(Handler[P, Awaitable[R]]):
 
     def job(self, *args: Any, **kwargs: Any) -> JobRequest:
         """Return a request for a run with these arguments; raises `ArgumentsInvalid`."""
-        return replace(super().job(*args, **kwargs), is_run=True)
+        return msgspec.structs.replace(super().job(*args, **kwargs), is_run=True)
 
     def __repr__(self) -> str:
         return f"<Workflow {self.kind}>"

@@ -52,8 +52,7 @@ class Enqueued(StrEnum):
     REPLACED = "replaced"
 
 
-@dataclass(frozen=True, slots=True)
-class JobHandle:
+class JobHandle(msgspec.Struct, frozen=True, gc=False):
     """The answer to an enqueue: the job's id and whether the job is new."""
 
     id: int
