@@ -63,7 +63,14 @@ PEERS = (
         share=0.02,
         abilities=QUEUE,
     ),
-    Contestant(name="pgqueuer", label="PgQueuer 1.6", environment="pgqueuer", share=0.5, abilities=QUEUE),
+    Contestant(
+        name="pgqueuer",
+        label="PgQueuer 1.6",
+        environment="pgqueuer",
+        share=0.5,
+        abilities=QUEUE - {Ability.SYNC},
+        note="refuses plain functions",
+    ),
     Contestant(
         name="chancy",
         label="chancy 0.26",

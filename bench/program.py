@@ -133,6 +133,12 @@ class Program:
         for event, heard in self._heard.items():
             if not heard.done():
                 heard.set_exception(AdapterFailed(self._last_words(f"ended without saying {event}")))
+        self.progressed()
+
+    def check_alive(self) -> None:
+        """Raise `AdapterFailed` where the adapter has ended."""
+        if self._process.returncode is not None:
+            raise AdapterFailed(self._last_words("ended at its work"))
 
     def _take(self, message: Message) -> None:
         event = message.get("event", "")
@@ -163,12 +169,14 @@ async def perform(peer: Contestant, dsn: str, verb: str, load: Load | None = Non
 async def executed_by(programs: Sequence[Program], jobs: int, *, silence: float = LONGEST_SILENCE) -> None:
     """Wait until all *programs* together have begun *jobs* jobs; raises `AdapterFailed`.
 
-    It is given up when none begins for *silence* seconds.
+    It is given up when none begins for *silence* seconds, and at once when a program ends.
     """
     begun = asyncio.Event()
     for program in programs:
         program.progressed = begun.set
     while (done := sum(program.executed for program in programs)) < jobs:
+        for program in programs:
+            program.check_alive()
         begun.clear()
         try:
             async with asyncio.timeout(silence):

@@ -61,16 +61,9 @@ class Pgqueuer(Peer):
         """Run one queue manager."""
         manager = PgQueuer(self.driver)
 
-        if self.load.kind == "sync":
-
-            @manager.entrypoint("job")
-            def now(job: Job) -> None:
-                self.handle_now(json.loads(job.payload or b"")["number"])
-        else:
-
-            @manager.entrypoint("job")
-            async def asynchronous(job: Job) -> None:
-                await self.handle(json.loads(job.payload or b"")["number"])
+        @manager.entrypoint("job")
+        async def asynchronous(job: Job) -> None:
+            await self.handle(json.loads(job.payload or b"")["number"])
 
         for n in range(1, self.load.queues):
             manager.entrypoint(f"empty {n}")(self._never)

@@ -87,6 +87,14 @@ async def test_a_worker_that_begins_nothing_more_is_given_up(fresh: Cluster) -> 
         await worker.stop()
 
 
+async def test_a_worker_that_ends_is_given_up_at_once(fresh: Cluster) -> None:
+    """What it said last is in the error: here that its schema is not there."""
+    async with Program(HOLDFAST, fresh.dsn, "work", Load()) as worker:
+        await worker.go()
+        with pytest.raises(AdapterFailed, match=r"ended at its work[^$]*holdfast migrate"):
+            await executed_by([worker], 5)
+
+
 def test_a_run_that_did_not_complete_leaves_no_figure() -> None:
     """A rate that leaves failures out would be a wrong one."""
     with pytest.raises(NotExactlyOnce, match="19 of 20 runs completed"):
