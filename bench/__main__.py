@@ -66,12 +66,15 @@ def peers() -> None:
 
 @app.command()
 def report(
-    out: Annotated[Path, typer.Argument(help="The folder of a run.")] = OUT,
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help=f"The folder of a run, or of its parts; [default: {OUT}]")
+    ] = None,
     publish: Annotated[bool, typer.Option("--publish", help="Put the figures into bench/README.md.")] = False,
 ) -> None:
-    """Print the tables of a run again and draw its plots anew."""
-    results = Results.read(out / "results.json")
-    _report(results, out)
+    """Print the tables of a run again, which may have been made in parts, and draw its plots anew."""
+    folders = folders or [OUT]
+    results = Results.joined([Results.read(folder / "results.json") for folder in folders])
+    _report(results, folders[0])
     if publish:
         page.fill(HOME / "README.md", results)
 

@@ -31,7 +31,7 @@ def _machine(results: Results) -> Iterator[str]:
     about = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     ticks = [tick for one in results.measurements for tick in one.yardstick_ms]
     rounds = f"{results.rounds} round{'s' if results.rounds > 1 else ''}"
-    yield f"\n{rounds}, {results.jobs:,} jobs to a drain; {about}. {calmness(ticks)}\n"
+    yield f"\nUp to {rounds}, {results.jobs:,} jobs to a drain; {about}. {calmness(ticks)}\n"
 
 
 def _promises(results: Results) -> Iterator[str]:
@@ -55,8 +55,8 @@ def _cases(results: Results) -> Iterator[str]:
 
 def _case(results: Results, case: Case) -> Iterator[str]:
     yield f"\n**{case.name}**, {case.unit}\n"
-    yield "| | median | least to most | Holdfast ÷ it |\n|---|---:|---:|---:|"
+    yield "| | median | least to most | rounds | Holdfast ÷ it |\n|---|---:|---:|---:|---:|"
     for name, figures, ratio in rows(results, case):
         spread = f"{shown(figures.least)} to {shown(figures.most)}"
         against = f"{ratio.median:.2f} ×" if ratio and name != HOLDFAST.name else ""
-        yield f"| {contestant(name).label} | {shown(figures.median)} | {spread} | {against} |"
+        yield f"| {contestant(name).label} | {shown(figures.median)} | {spread} | {figures.rounds} | {against} |"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -35,6 +35,19 @@ class Results(msgspec.Struct, kw_only=True):
     def read(cls, path: Path) -> Results:
         """Read what `write` wrote."""
         return msgspec.json.decode(path.read_bytes(), type=cls)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Results]) -> Results:
+        """Return the results of a run that was made in *parts*, each with other cells, on one machine."""
+        return cls(
+            machine=parts[0].machine,
+            settings=parts[0].settings,
+            jobs=parts[0].jobs,
+            rounds=max(part.rounds for part in parts),
+            measurements=[one for part in parts for one in part.measurements],
+            failures=[one for part in parts for one in part.failures],
+            left_out={name: reason for part in parts for name, reason in part.left_out.items()},
+        )
 
     def write(self, path: Path) -> None:
         """Write everything; whoever reads at the same time finds the old or the new whole."""

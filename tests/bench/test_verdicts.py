@@ -55,6 +55,18 @@ def test_a_bad_day_is_compared_with_the_fresh_one() -> None:
     assert verdict.is_kept
 
 
+def test_a_run_may_be_made_in_parts() -> None:
+    """What was measured at different times is reported as one, with the reasons of every part."""
+    drains, days = (
+        results(*measured(DRAIN, holdfast=(30.0,))),
+        results(*measured(FRESH, holdfast=(100.0, 50.0))),
+    )
+    drains.rounds, days.left_out = 1, {"Oban": "no Python 3.12"}
+    whole = Results.joined([drains, days])
+    assert whole.cases() == [DRAIN, FRESH]
+    assert (whole.rounds, whole.left_out) == (2, {"Oban": "no Python 3.12"})
+
+
 def test_runs_are_held_against_the_better_of_their_peers() -> None:
     """Three times as fast, no more than two rows for a step, and no more memory beside a million sleepers."""
     made = results(
