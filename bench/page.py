@@ -59,4 +59,5 @@ def _case(results: Results, case: Case) -> Iterator[str]:
     for name, figures, ratio in rows(results, case):
         spread = f"{shown(figures.least)} to {shown(figures.most)}"
         against = f"{ratio.median:.2f} ×" if ratio and name != HOLDFAST.name else ""
-        yield f"| {contestant(name).label} | {shown(figures.median)} | {spread} | {figures.rounds} | {against} |"
+        measured = f"{shown(figures.median)} | {spread} | {figures.rounds}"
+        yield f"| {contestant(name).label} | {measured} | {against} |"

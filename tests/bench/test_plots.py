@@ -64,7 +64,7 @@ def test_the_page_keeps_a_place_for_results_and_only_that_changes(tmp_path: Path
     fill(page, results(holdfast=400.0, pgqueuer=100.0))
     fill(page, results(holdfast=500.0, pgqueuer=100.0))
     text = page.read_text("utf-8")
-    assert "| PgQueuer 1.6 | 100 | 100 to 100 | 5.00 × |" in text
+    assert "| PgQueuer 1.6 | 100 | 100 to 100 | 1 | 5.00 × |" in text
     assert text.count("PgQueuer 1.6") == 1
     assert text.startswith(before)
     assert text.endswith(after)
