@@ -37,7 +37,7 @@ async def greet(name: str) -> str:
 
 
 @app.job
-async def collector() -> list[int]:
+async def sweep() -> list[int]:
     return [gc.get_threshold()[0], gc.get_freeze_count()]
 
 

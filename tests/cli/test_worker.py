@@ -66,7 +66,7 @@ async def test_the_collector_of_cycles_leaves_a_worker_to_its_jobs(
 ) -> None:
     """What was loaded at the start is not looked at again, and the rest is not after every few jobs."""
     await start_holdfast(*WORKER, **here)
-    handle = await client.enqueue(request("collector"))
+    handle = await client.enqueue(request("sweep"))
     often, frozen = await client.wait(handle.id, timeout=20)
     assert often >= 10_000
     assert frozen >= 10_000
