@@ -70,13 +70,14 @@ async def drain(
             await asked_until(look, programs[0].unfinished, False)
         ended = time.monotonic_ns()
         after = await costs(cluster, programs, look)
+        rss = max(program.peak_memory() for program in programs)
         if load.steps:
             check_completed(await look.fetchval(programs[0].completed) - completed, load.jobs)
         reports = await asyncio.gather(*(program.stop() for program in programs))
     executed = [report["numbers"] for report in reports]
     check_at_most_once(executed) if leaves_rest else check_exactly_once(executed, load.marks())
     spent = [late - early for early, late in zip(before, after, strict=True)]
-    return _drained(reports, ended, spent, programs[0].clones)
+    return _drained(reports, ended, spent, rss, programs[0].clones)
 
 
 async def asked_until(look: asyncpg.Connection[Any], question: str, answer: object) -> None:
@@ -101,7 +102,11 @@ async def costs(
 
 
 def _drained(
-    reports: Sequence[Message], ended: int, spent: Sequence[float], clones: Sequence[tuple[str, str, str]]
+    reports: Sequence[Message],
+    ended: int,
+    spent: Sequence[float],
+    rss: int,
+    clones: Sequence[tuple[str, str, str]],
 ) -> Drained:
     jobs = sum(len(report["numbers"]) for report in reports)
     # A worker may have got nothing at all.
@@ -115,7 +120,7 @@ def _drained(
         worker_us=workers * 1e6,
         server_us=server * 1e6,
         wal_bytes=wal,
-        rss=max(report["rss"] for report in reports),
+        rss=rss,
         reports=reports,
         clones=clones,
     )

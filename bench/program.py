@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -110,6 +111,14 @@ class Program:
         """Return the processor time that the adapter took so far."""
         times = psutil.Process(self._process.pid).cpu_times()
         return float(times.user + times.system + times.children_user + times.children_system)
+
+    def peak_memory(self) -> int:
+        """Return the most memory that the adapter has held so far, in bytes.
+
+        Linux is asked (proc(5): VmHWM), for getrusage() says in a child what its parent held at the fork.
+        """
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
     async def _tell(self, word: str) -> None:
         if self._process.stdin is None:

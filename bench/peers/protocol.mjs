@@ -88,7 +88,7 @@ async function work(peer, stopped, stop) {
   clearInterval(reporting);
   const times = load.latency ? { began, ended } : { began: [], ended: [] };
   const [first, last] = [began[0] ?? 0, began.at(-1) ?? 0];
-  say("worked", { numbers, first, last, ...times, rss: process.resourceUsage().maxRSS * 1024 });
+  say("worked", { numbers, first, last, ...times });
 }
 
 /** Run one verb of an adapter as the command line asks. */

@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import random
-import resource
 import sys
 import threading
 import time
@@ -185,7 +184,6 @@ async def _work(peer: Peer, stop: asyncio.Event) -> None:
         last=max(record.began, default=0),
         began=record.began if peer.load.latency else [],
         ended=record.ended if peer.load.latency else [],
-        rss=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )
 
 

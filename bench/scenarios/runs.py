@@ -258,8 +258,8 @@ class Sleepers:
         else:
             await asked_until(self._look, self._program.unfinished, False)
         ended = time.monotonic()
+        self.rss = self._program.peak_memory()
         report = await self._program.stop()
-        self.rss = report["rss"]
         check_exactly_once([report["numbers"]], self._load.marks())
         completed = await self._count(self._program.completed) - self._before[1]
         check_completed(completed, self._load.jobs)

@@ -41,6 +41,8 @@ async def test_a_cell_is_durable(fresh: Cluster) -> None:
 
 async def test_two_processes_drain_a_queue_exactly_once(fresh: Cluster) -> None:
     """The whole way: set up, enqueue, two workers, the check, and costs that are no nonsense."""
+    # What this process holds is no memory of the workers'.
+    ballast = b"x" * 200_000_000
     load = Load(jobs=300)
     await perform(HOLDFAST, fresh.dsn, "setup", load)
     filled = await enqueue(fresh, HOLDFAST, load)
@@ -51,6 +53,7 @@ async def test_two_processes_drain_a_queue_exactly_once(fresh: Cluster) -> None:
     assert 0 < drained.rate <= drained.pace * 300 / 299
     assert drained.worker_us > 0
     assert drained.wal_bytes > 100
+    assert 20e6 < drained.rss < len(ballast)
 
 
 async def test_runs_are_done_when_each_of_their_steps_is(fresh: Cluster) -> None:
