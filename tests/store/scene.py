@@ -87,10 +87,17 @@ class Scene:
         return await self.run(attempts.claim_jobs(demand), connection)
 
     async def claim_limited(
-        self, worker_id: int, queue: str = "default", *, free: int = 10, connection: Connection | None = None
+        self,
+        worker_id: int,
+        queue: str = "default",
+        *,
+        free: int = 10,
+        wanted: int | None = None,
+        connection: Connection | None = None,
     ) -> list[ClaimedJob]:
-        """Claim from a queue with limits, as a worker does."""
-        demand = Demand(worker_id=worker_id, queues=(queue,), kinds=(KIND,), limit=free, free=free)
+        """Claim from a queue with limits, as a worker does, for free slots alone or *wanted* in all."""
+        limit = free if wanted is None else wanted
+        demand = Demand(worker_id=worker_id, queues=(queue,), kinds=(KIND,), limit=limit, free=free)
         return await self.run(attempts.claim_limited(demand, queue), connection)
 
     async def one(self, worker_id: int | None = None, **options: Any) -> ClaimedJob:

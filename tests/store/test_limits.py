@@ -263,6 +263,32 @@ async def test_a_held_key_counts_also_where_its_job_only_waits_in_a_buffer(scene
     assert await scene.claim_limited(other) == []
 
 
+async def test_jobs_with_keys_are_claimed_ahead_within_the_limit_of_each_key(scene: Scene) -> None:
+    """The first ones run, the others wait in the buffer, and all of them count for their keys."""
+    worker = await scene.worker()
+    await limit(scene, key_limit=2)
+    made = [(await scene.enqueue(concurrency_key=key))[0] for key in "aaabbbcd"]
+    first_of_each = [made[n] for n in (0, 1, 3, 4, 6, 7)]
+    claimed = await scene.claim_limited(worker, free=2, wanted=8)
+    assert [(job.id, job.started) for job in claimed] == [(one, n < 2) for n, one in enumerate(first_of_each)]
+    states = await scene.states()
+    assert [states[one] for one in first_of_each] == ["running"] * 2 + ["claimed"] * 4
+    assert await scene.claim_limited(await scene.worker(), free=2, wanted=8) == []
+    await scene.complete(*claimed[:1])
+    assert [job.id for job in await scene.claim_limited(worker, free=0, wanted=8)] == [made[2]]
+
+
+async def test_nothing_is_claimed_ahead_under_a_limit_for_the_fleet(scene: Scene) -> None:
+    """There a job that waits in a buffer would take the place of one that could run elsewhere."""
+    worker = await scene.worker()
+    await limit(scene, max_running=5)
+    await scene.enqueue(4)
+    await scene.enqueue(4, concurrency_key="red")
+    claimed = await scene.claim_limited(worker, free=2, wanted=8)
+    assert [job.started for job in claimed] == [True, True]
+    assert await scene.claim_limited(worker, free=0, wanted=8) == []
+
+
 @pytest.mark.parametrize("seed", range(12))
 async def test_the_best_jobs_of_all_keys_are_claimed(scene: Scene, seed: int) -> None:
     """Whatever stands at the front: by priority, then the oldest, as many of each key as its limit leaves."""

@@ -184,6 +184,34 @@ async def test_what_waits_in_the_buffer_obeys_a_queue_that_is_paused_or_limited_
     go.set()
 
 
+async def test_jobs_of_a_key_claimed_ahead_never_overlap(client: holdfast.Client, work: Any) -> None:
+    """Two workers with room for more run 40 keys: each job once, one of a key at a time, claimed ahead."""
+    app, running, clashes, done, ahead = holdfast.App(), set[int](), list[int](), list[int](), list[int]()
+    all_done = asyncio.Event()
+
+    @app.job
+    async def step(key: int, n: int) -> None:
+        if key in running:
+            clashes.append(n)
+        running.add(key)
+        await asyncio.sleep(0.001)
+        running.discard(key)
+        done.append(n)
+        ahead.extend(len(process.worker.claimer._buffer) for process in processes)
+        if len(done) == 2000:
+            all_done.set()
+
+    for key in range(40):
+        jobs = [step.job(key, 50 * key + n) for n in range(50)]
+        await client.enqueue_many(jobs, concurrency_key=f"key {key}")
+    processes = [await work(app, slots=5, poll=NEVER) for _ in range(2)]
+    async with asyncio.timeout(60):
+        await all_done.wait()
+    assert clashes == []
+    assert sorted(done) == list(range(2000))
+    assert max(ahead) > 0
+
+
 async def test_a_kind_of_another_application_is_left_alone(
     client: holdfast.Client, work: Any, db: ThrowawayDatabase, probe: Probe
 ) -> None:

@@ -93,11 +93,15 @@ class QueueRecord:
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """What a claim must know of a queue before it chooses its way in."""
+    """What a claim must know of a queue before it chooses its way in.
+
+    *limited*: it has a limit for the fleet or jobs with concurrency keys.  *capped*: it has the former.
+    """
 
     name: str
     paused: bool
     limited: bool
+    capped: bool
 
 
 @dataclass(frozen=True, slots=True)

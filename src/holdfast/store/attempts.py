@@ -76,8 +76,8 @@ def lock_limits(queue: str) -> Statement[list[object]]:
 
 
 def claim_limited(demand: Demand, queue: str) -> Statement[list[ClaimedJob]]:
-    """Claim for free slots from one queue under its limits."""
-    parameters = (demand.worker_id, queue, list(demand.kinds), demand.free)
+    """Claim from one queue under its limits."""
+    parameters = (demand.worker_id, queue, list(demand.kinds), demand.free, demand.limit)
     return Statement("claim_limited", _SQL["claim_limited"], parameters, _claimed)
 
 

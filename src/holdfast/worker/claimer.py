@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 from holdfast.model.job import ClaimedJob
+from holdfast.model.worker import QueueLimits
 from holdfast.rules.outcome import released
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
@@ -58,8 +59,8 @@ class Claimer(Service):
         self.worker_id = 0
         self.draining = False
         self._order = list(config.queues)
-        self._limited: tuple[str, ...] | None = None
-        self._limited_at = 0.0
+        self._limited: tuple[QueueLimits, ...] | None = None
+        self._limited_at, self._half = 0.0, 0
         self._doubtful, self._reconciled_at = False, time.monotonic()
         self._more, self._called = True, False
         self._claims, self._slumber = Claims(database), Slumber(database)
@@ -90,8 +91,8 @@ class Claimer(Service):
             self.wake()
 
     def _reported(self) -> None:
-        # Only now has an ended job left its limit, and another may begin.
-        if self._limited and not self.draining:
+        # Only now has an ended job left its limit, and another may be claimed: at half of the buffer.
+        if self._limited and len(self._buffer) <= self._half and not self.draining:
             self.wake()
 
     @property
@@ -122,6 +123,7 @@ class Claimer(Service):
         # Queues take turns at the front, so that a full one does not starve the others.
         self._order.append(self._order.pop(0))
         claimed = await self.claim(queues, free=free, wanted=wanted)
+        self._half = len(self._buffer) // 2
         if claimed:
             self._slumber.busy()
         self._more, self._called = len(claimed) >= wanted, False
@@ -135,15 +137,18 @@ class Claimer(Service):
         """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots."""
         demand = Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=wanted, free=free)
         limited = await self._limited_among(queues)
-        plain = tuple(queue for queue in queues if queue not in limited)
+        apart = {queue.name for queue in limited}
+        plain = tuple(queue for queue in queues if queue not in apart)
         self._doubtful = True
         claimed = await self._claims.plain(replace(demand, queues=plain)) if plain else []
         self._keep(demand, claimed)
         for queue in limited:
-            # A buffered job would use up a limit without running: only free slots take from here.
-            if self._may_claim and len(claimed) < free:
-                rest = replace(demand, free=free - len(claimed))
-                more = await self._database.run_read_committed(attempts.claim_limited(rest, queue))
+            open_slots = max(0, free - len(claimed))
+            # A buffered job would use up the fleet's limit without running: only free slots take from there.
+            most = open_slots if queue.capped else wanted - len(claimed)
+            if self._may_claim and most > 0:
+                rest = replace(demand, free=open_slots, limit=most)
+                more = await self._database.run_read_committed(attempts.claim_limited(rest, queue.name))
                 self._keep(demand, more)
                 claimed += more
         self._doubtful = False
@@ -161,13 +166,13 @@ class Claimer(Service):
             else:
                 self._buffer.put(claimed)
 
-    async def _limited_among(self, queues: tuple[str, ...]) -> tuple[str, ...]:
+    async def _limited_among(self, queues: tuple[str, ...]) -> tuple[QueueLimits, ...]:
         if self._limited is None:
             found = await self._database.run(queue_limits(queues))
-            self._limited = tuple(queue.name for queue in found if queue.limited and not queue.paused)
+            self._limited = tuple(queue for queue in found if queue.limited and not queue.paused)
             self._limited_at = time.monotonic()
             # What was claimed ahead under the former rule has not begun: it waits its turn under the new one.
-            changed = {queue.name for queue in found if queue.limited or queue.paused}
+            changed = {queue.name for queue in found if queue.capped or queue.paused}
             self._put_back(self._buffer.give_up_of(changed), "its queue is paused or limited")
         return self._limited
 

@@ -32,7 +32,7 @@ begin
         where r.queue = queue and r.concurrency_key is not null and r.worker_id is not null
         group by r.concurrency_key
     ) h;
-    foreach front in array array[4 * most + 50, 40 * most + 500] loop
+    foreach front in array array[most + 50, 5 * most + 250, least(40 * most + 500, 5 * most + 4000)] loop
         with line as materialized (
             select c.job_id, c.concurrency_key, c.priority, c.place from holdfast.live_jobs c
             where c.queue = queue and c.state = 'available' and num_nulls(c.concurrency_key) = 0 and c.route_id is null
@@ -94,11 +94,13 @@ begin
 end
 $$;
 
--- Claims up to *free* jobs, all running, from one queue under its limit for the fleet and for each concurrency key.
+-- Claims up to *wanted* jobs from one queue under its limit for the fleet and for each concurrency key.  The first *free*
+-- of them are running, the others wait in the worker's buffer.  There a job takes up room of its key, which it is the next
+-- to have anyway; room of the fleet's limit others may have a better use for, so with such a limit *free* is all there is.
 -- Locks the queue's limits until the transaction ends, so what is counted here cannot grow meanwhile; the worker's own
 -- row against being declared lost; then live_jobs rows, skipping those that others hold.  Nothing comes back where
 -- there is nothing to do, the queue is paused or full, or the worker may not claim.
-create function holdfast.claim_limited(taker bigint, queue text, kinds text[], free integer) returns table (
+create function holdfast.claim_limited(taker bigint, queue text, kinds text[], free integer, wanted integer) returns table (
     job_id bigint, attempt integer, failures integer, kind text, from_queue text, priority integer,
     max_attempts integer, timeout double precision, args text, retry text, meta text, tags text[], trace text,
     created_at timestamptz, claimed_at timestamptz, is_started boolean, place bigint
@@ -110,6 +112,7 @@ declare
     rule record;
     most integer;
     heads bigint[];
+    best bigint[];
     present timestamptz;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
@@ -126,7 +129,7 @@ begin
     select coalesce(max(q.key_limit), 1) as key_limit, max(q.max_running) as max_running,
            coalesce(bool_or(q.paused), false) as paused, coalesce(bool_or(q.keyed), false) as keyed
     into rule from holdfast.queues q where q.name = queue;
-    most := free;
+    most := wanted;
     if rule.max_running is not null then
         select least(free, rule.max_running - count(*)) into most
         from holdfast.live_jobs r where r.worker_id is not null and r.queue = queue;
@@ -139,25 +142,29 @@ begin
     end if;
     -- This statement may have begun, and then waited, before the jobs ended that it found to have ended.
     present := holdfast.moment();
-    return query with candidate as materialized (
-        select unkeyed.job_id, unkeyed.priority, unkeyed.place from (
-            select c.job_id, c.priority, c.place from holdfast.live_jobs c
-            where c.queue = queue and c.state = 'available' and c.concurrency_key is null and c.route_id is null
-              and c.kind = any (kinds)
-            order by c.priority, c.place
-            limit most
-            for update skip locked
-        ) unkeyed
-        union all
-        select c.job_id, c.priority, c.place from holdfast.live_jobs c where c.job_id = any (heads)
-    )
-    update holdfast.live_jobs l
-    set state = 'running', attempt = l.attempt + 1, worker_id = taker, claimed_at = present,
-        started_at = present, progress = null, progress_note = null
+    best := array(
+        select candidate.job_id from (
+            select unkeyed.job_id, unkeyed.priority, unkeyed.place from (
+                select c.job_id, c.priority, c.place from holdfast.live_jobs c
+                where c.queue = queue and c.state = 'available' and c.concurrency_key is null and c.route_id is null
+                  and c.kind = any (kinds)
+                order by c.priority, c.place
+                limit most
+                for update skip locked
+            ) unkeyed
+            union all
+            select c.job_id, c.priority, c.place from holdfast.live_jobs c where c.job_id = any (heads)
+        ) candidate
+        order by candidate.priority, candidate.place
+        limit most
+    );
+    return query update holdfast.live_jobs l
+    set state = case when l.job_id = any (best[:free]) then 'running' else 'claimed' end,
+        started_at = case when l.job_id = any (best[:free]) then present end,
+        attempt = l.attempt + 1, worker_id = taker, claimed_at = present, progress = null, progress_note = null
     from holdfast.jobs j
-    where l.job_id = any (array(select c.job_id from candidate c order by c.priority, c.place limit most))
-      and j.id = any (array[l.job_id]) and j.revision >= l.revision
+    where l.job_id = any (best) and j.id = any (array[l.job_id]) and j.revision >= l.revision
     returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
-              j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, true, l.place;
+              j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, l.state = 'running', l.place;
 end
 $$;

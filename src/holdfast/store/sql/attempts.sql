@@ -73,8 +73,8 @@ from (select pg_current_snapshot() as shot) s;
 select pg_advisory_xact_lock(hashtext('holdfast.limits'), hashtext($1::text));
 
 -- name: claim_limited
--- Claims up to $4 jobs, all running, from one queue under its limits, as `claim_limited` in the migrations says.
-select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integer);
+-- Claims up to $5 jobs from one queue under its limits, the first $4 of them running, as `claim_limited` in the migrations says.
+select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integer, $5::integer);
 
 -- name: finish_jobs
 -- Ends attempts and their jobs: completed, failed or cancelled.  $7 is how many seconds each handler ran; an array that says
