@@ -11,11 +11,13 @@ as $$ select holdfast.now() + (clock_timestamp() - statement_timestamp()) $$;
 create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, place)
     where state = 'available' and num_nulls(concurrency_key) = 0 and route_id is null;
 
--- Locks and returns up to *most* available jobs with a concurrency key, the best first, as many of each key as its limit
--- leaves; skips rows that others have locked.  The front of the line is enough as a rule.  Where it is taken up by keys
--- without room, or by locked rows, more of it is read, and then all keys are walked by index, so that the cost goes with
--- keys and not with jobs.  Only under the lock of the queue's limits.
-create function holdfast.keyed_heads(queue text, kinds text[], key_limit integer, most integer) returns bigint[]
+-- Locks and returns up to *wanted* available jobs with a concurrency key, the best first, as many of each key as its limit
+-- leaves; skips rows that others have locked.  The front of the line is enough as a rule, and always enough for what
+-- is to wait in a buffer.  Where it is taken up by keys without room, or by locked rows, and has less than *free* jobs, more
+-- of it is read, and then all keys are walked by index, so that the cost goes with keys and not with jobs.  Only under
+-- the lock of the queue's limits.
+create function holdfast.keyed_heads(queue text, kinds text[], key_limit integer, free integer, wanted integer)
+returns bigint[]
 language plpgsql
 as $$
 #variable_conflict use_variable
@@ -32,33 +34,34 @@ begin
         where r.queue = queue and r.concurrency_key is not null and r.worker_id is not null
         group by r.concurrency_key
     ) h;
-    foreach front in array array[most + 50, 5 * most + 250, least(40 * most + 500, 5 * most + 4000)] loop
+    foreach front in array array[4 * wanted + 50, greatest(4 * wanted, 40 * free) + 500] loop
         with line as materialized (
-            select c.job_id, c.concurrency_key, c.priority, c.place from holdfast.live_jobs c
+            select c.job_id, c.concurrency_key, c.priority, c.place,
+                   coalesce((busy ->> c.concurrency_key)::integer, 0) as running
+            from holdfast.live_jobs c
             where c.queue = queue and c.state = 'available' and num_nulls(c.concurrency_key) = 0 and c.route_id is null
               and c.kind = any (kinds)
             order by c.priority, c.place
             limit front
         ), numbered as (
-            select l.*, row_number() over (partition by l.concurrency_key order by l.priority, l.place)
-                        + coalesce((busy ->> l.concurrency_key)::integer, 0) as nth
-            from line l
+            select l.*, row_number() over (partition by l.concurrency_key order by l.priority, l.place) as nth
+            from line l where l.running < key_limit
         ), best as (
-            select n.job_id, n.concurrency_key from numbered n where n.nth <= key_limit
+            select n.job_id, n.concurrency_key from numbered n where n.running + n.nth <= key_limit
             order by n.priority, n.place
-            limit most
+            limit wanted
         )
         select (select count(*) from line), array(select b.job_id from best b),
                array(select b.concurrency_key from best b)
         into seen, fitting, their_keys;
         locked := array(
             select c.job_id
-            from unnest(fitting, their_keys) as wanted (job_id, key)
-            join holdfast.live_jobs c on c.job_id = wanted.job_id
-            where c.state = 'available' and c.queue = queue and c.concurrency_key = wanted.key
+            from unnest(fitting, their_keys) as chosen (job_id, key)
+            join holdfast.live_jobs c on c.job_id = chosen.job_id
+            where c.state = 'available' and c.queue = queue and c.concurrency_key = chosen.key
             for update of c skip locked
         );
-        if cardinality(locked) = cardinality(fitting) and (seen < front or cardinality(fitting) = most) then
+        if cardinality(locked) = cardinality(fitting) and (seen < front or cardinality(fitting) >= free) then
             return locked;
         end if;
     end loop;
@@ -89,7 +92,7 @@ begin
         ) head
         where k.key is not null
         order by head.priority, head.place
-        limit most
+        limit free
     );
 end
 $$;
@@ -138,7 +141,7 @@ begin
         return;
     end if;
     if rule.keyed then
-        heads := holdfast.keyed_heads(queue, kinds, rule.key_limit, most);
+        heads := holdfast.keyed_heads(queue, kinds, rule.key_limit, least(free, most), most);
     end if;
     -- This statement may have begun, and then waited, before the jobs ended that it found to have ended.
     present := holdfast.moment();
