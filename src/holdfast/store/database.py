@@ -1,4 +1,4 @@
-"""Runs statements on asyncpg: a pool, transactions, and errors that say what happened."""
+"""Runs statements on asyncpg: connections, transactions, and errors that say what happened."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import asyncpg
 from holdfast.errors import DatabaseRefused, DatabaseUnavailable
 from holdfast.store import failures
 from holdfast.store.address import checked_address, shown_address
+from holdfast.store.pool import LONGEST_CLOSE, Pool
 from holdfast.store.sqlfile import DEFAULT_SCHEMA, checked_schema, rendered
 from holdfast.store.statement import Statement
 
@@ -30,6 +31,8 @@ DRIVER_ERRORS = (
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
+# After these a statement may still be under way on the connection.
+CUT_OFF = (asyncio.CancelledError, TimeoutError, DatabaseUnavailable)
 
 # Generic plans keep the claim steady; a custom plan made on skewed statistics stalls it.  A generic plan
 # lives until the next ANALYZE, so one made on empty tables must not read them from end to end.
@@ -63,7 +66,7 @@ class DatabaseConfig:
         checked_address(self.dsn)
 
     def connect_options(self) -> dict[str, Any]:
-        """Return the keyword arguments for `asyncpg.connect` and `asyncpg.create_pool`."""
+        """Return the keyword arguments for `asyncpg.connect`."""
         options: dict[str, Any] = {
             "dsn": self.dsn,
             "timeout": self.connect_timeout,
@@ -105,8 +108,12 @@ def own_errors(schema: str, address: str | None = None) -> Iterator[None]:
 
 async def run_on(connection: Connection, statement: Statement[T], schema: str) -> T:
     """Run *statement* on an asyncpg connection, inside whatever transaction it is in."""
-    with own_errors(schema):
+    try:
         rows = await connection.fetch(rendered(statement.text, schema), *statement.parameters)
+    except DRIVER_ERRORS:
+        # Not around the statement: what goes well, as nearly all do, need not pay for it.
+        with own_errors(schema):
+            raise
     return statement.reader(rows)
 
 
@@ -124,8 +131,15 @@ async def begun_anew(work: Callable[[], Awaitable[T]]) -> T:
     return await work()
 
 
-async def _no_reset(_connection: object) -> None:
-    """Skip asyncpg's reset round trip: nothing here changes session state."""
+async def _hang_up(connection: Connection, error: BaseException) -> None:
+    """Close a connection whose statement was cut off by *error*, so that it is never lent again."""
+    if isinstance(error, asyncio.CancelledError):
+        # Cut off between the messages of a statement, it would keep its locks until it is used again.
+        connection.terminate()
+        return
+    # A statement that has run out of time goes on: it is told to stop before the connection ends.
+    with suppress(*DRIVER_ERRORS):
+        await connection.close(timeout=LONGEST_CLOSE)
 
 
 class Database:
@@ -135,7 +149,7 @@ class Database:
         self.config = config
         self.schema = config.schema
         self._address = shown_address(config.dsn)
-        self._pool: asyncpg.Pool[Any] | None = None
+        self._pool: Pool | None = None
         self._opening = asyncio.Lock()
 
     async def open(self) -> None:
@@ -143,28 +157,15 @@ class Database:
         async with self._opening:
             if self._pool is not None:
                 return
-            with self._connecting():
-                # No floor: the pool would complain in its own words for as long as the database is away.
-                pool = await asyncpg.create_pool(
-                    **self.config.connect_options(),
-                    min_size=0,
-                    max_size=self.config.pool_size,
-                    max_inactive_connection_lifetime=300,
-                    reset=_no_reset,
-                )
-                async with pool.acquire():
-                    self._pool = pool
+            pool = Pool(self.connect, self.config.pool_size)
+            pool.give_back(await pool.take())
+            self._pool = pool
 
     async def close(self) -> None:
         """Close the pool, waiting at most 5 s for statements in flight."""
         pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        try:
-            async with asyncio.timeout(5):
-                await pool.close()
-        except TimeoutError:
-            pool.terminate()
+        if pool is not None:
+            await pool.close()
 
     async def connect(self) -> Connection:
         """Return a connection of its own, outside the pool."""
@@ -177,20 +178,21 @@ class Database:
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection from the pool."""
+        pool = self._opened()
+        lent = await pool.take()
+        try:
+            yield lent
+        except CUT_OFF as error:
+            await _hang_up(lent, error)
+            raise
+        finally:
+            pool.give_back(lent)
+
+    def _opened(self) -> Pool:
         if self._pool is None:
             msg = "there are no connections yet: use the client in `async with`, or call its open() first"
             raise DatabaseUnavailable(msg)
-        with self._connecting():
-            lent = await self._pool.acquire()
-        try:
-            # The proxy that the pool lends has every method of a connection.
-            yield cast(Connection, lent)
-        except asyncio.CancelledError:
-            # Cut off between the messages of a statement, it would keep its locks until it is used again.
-            lent.terminate()
-            raise
-        finally:
-            await self._pool.release(lent) if self._pool is not None else lent.terminate()
+        return self._pool
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
@@ -224,5 +226,13 @@ class Database:
         """Run *statement* on *connection*, or in a transaction of its own, which `begun_anew` may repeat."""
         if connection is not None:
             return await run_on(connection, statement, self.schema)
-        async with self.connection() as lent:
+        pool = self._opened()
+        # What `connection` does, without the price of a generator: nearly every statement comes through here.
+        lent = pool.take_idle() or await pool.take()
+        try:
             return await begun_anew(lambda: run_on(lent, statement, self.schema))
+        except CUT_OFF as error:
+            await _hang_up(lent, error)
+            raise
+        finally:
+            pool.give_back(lent)
