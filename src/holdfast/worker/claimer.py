@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from dataclasses import replace
@@ -126,6 +127,8 @@ class Claimer(Service):
         self._half = len(self._buffer) // 2
         if claimed:
             self._slumber.busy()
+            # Handlers begin before anything else is done here.
+            await asyncio.sleep(0)
         self._more, self._called = len(claimed) >= wanted, False
         if self._more:
             await self._slumber.stay_awake()
