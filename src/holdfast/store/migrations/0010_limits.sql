@@ -34,7 +34,7 @@ begin
         where r.queue = queue and r.concurrency_key is not null and r.worker_id is not null
         group by r.concurrency_key
     ) h;
-    foreach front in array array[4 * wanted + 50, greatest(4 * wanted, 40 * free) + 500] loop
+    foreach front in array array[8 * wanted + 50, greatest(8 * wanted, 40 * free) + 500] loop
         with line as materialized (
             select c.job_id, c.concurrency_key, c.priority, c.place,
                    coalesce((busy ->> c.concurrency_key)::integer, 0) as running
