@@ -265,17 +265,27 @@ async def test_a_held_key_counts_also_where_its_job_only_waits_in_a_buffer(scene
 
 async def test_jobs_with_keys_are_claimed_ahead_within_the_limit_of_each_key(scene: Scene) -> None:
     """The first ones run, the others wait in the buffer, and all of them count for their keys."""
-    worker = await scene.worker()
+    worker, other = await scene.worker(), await scene.worker()
     await limit(scene, key_limit=2)
     made = [(await scene.enqueue(concurrency_key=key))[0] for key in "aaabbbcd"]
     first_of_each = [made[n] for n in (0, 1, 3, 4, 6, 7)]
-    claimed = await scene.claim_limited(worker, free=2, wanted=8)
+    claimed = await scene.claim_limited(worker, free=2, wanted=6)
     assert [(job.id, job.started) for job in claimed] == [(one, n < 2) for n, one in enumerate(first_of_each)]
     states = await scene.states()
     assert [states[one] for one in first_of_each] == ["running"] * 2 + ["claimed"] * 4
-    assert await scene.claim_limited(await scene.worker(), free=2, wanted=8) == []
+    assert await scene.claim_limited(other, free=2, wanted=6) == []
     await scene.complete(*claimed[:1])
-    assert [job.id for job in await scene.claim_limited(worker, free=0, wanted=8)] == [made[2]]
+    assert [job.id for job in await scene.claim_limited(other, free=1, wanted=6)] == [made[2]]
+
+
+async def test_where_keys_are_scarce_half_of_them_is_left_to_other_workers(scene: Scene) -> None:
+    """A buffer does not take every key while slots elsewhere stand empty; free slots take what there is."""
+    worker, other = await scene.worker(), await scene.worker()
+    for n in range(40):
+        await scene.enqueue(concurrency_key=str(n))
+    assert len(await scene.claim_limited(worker, free=4, wanted=100)) == 20
+    assert len(await scene.claim_limited(other, free=15, wanted=100)) == 15
+    assert len(await scene.claim_limited(other, free=15, wanted=100)) == 5
 
 
 async def test_nothing_is_claimed_ahead_under_a_limit_for_the_fleet(scene: Scene) -> None:

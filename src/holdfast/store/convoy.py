@@ -29,9 +29,8 @@ class Convoy(Generic[One, Answer]):
 
     Nobody waits for company: what is asked for in one turn of the loop goes together at its end, and what is
     asked for while two statements are under way with the next, at most *most* of it and of *weigh* no more
-    than a million.  Each gets an
-    answer after the commit of its own, and an error only for that.  Who gives up waits *patience* seconds
-    for what is under way for him, so that it does not happen behind his back.
+    than a million.  Each gets an answer after the commit of its own, and an error only for that.  Who gives
+    up waits *patience* seconds for what is under way for him, so that it does not happen behind his back.
     """
 
     def __init__(

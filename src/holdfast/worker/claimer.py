@@ -125,11 +125,11 @@ class Claimer(Service):
         self._order.append(self._order.pop(0))
         claimed = await self.claim(queues, free=free, wanted=wanted)
         self._half = len(self._buffer) // 2
+        self._more, self._called = len(claimed) >= wanted, False
         if claimed:
             self._slumber.busy()
             # Handlers begin before anything else is done here.
             await asyncio.sleep(0)
-        self._more, self._called = len(claimed) >= wanted, False
         if self._more:
             await self._slumber.stay_awake()
             return 0.0

@@ -14,8 +14,9 @@ create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, pl
 -- Locks and returns up to *wanted* available jobs with a concurrency key, the best first, as many of each key as its limit
 -- leaves; skips rows that others have locked.  The front of the line is enough as a rule, and always enough for what
 -- is to wait in a buffer.  Where it is taken up by keys without room, or by locked rows, and has less than *free* jobs, more
--- of it is read, and then all keys are walked by index, so that the cost goes with keys and not with jobs.  Only under
--- the lock of the queue's limits.
+-- of it is read, and then all keys are walked by index, so that the cost goes with keys and not with jobs.  Where keys
+-- are scarce, half of what is beyond *free* is left to the free slots of other workers.  Only under the lock of the
+-- queue's limits.
 create function holdfast.keyed_heads(queue text, kinds text[], key_limit integer, free integer, wanted integer)
 returns bigint[]
 language plpgsql
@@ -27,6 +28,7 @@ declare
     seen integer;
     fitting bigint[];
     their_keys text[];
+    taken integer;
     locked bigint[];
 begin
     select coalesce(jsonb_object_agg(h.concurrency_key, h.running), '{}') into busy from (
@@ -54,14 +56,15 @@ begin
         select (select count(*) from line), array(select b.job_id from best b),
                array(select b.concurrency_key from best b)
         into seen, fitting, their_keys;
+        taken := case when cardinality(fitting) = wanted then wanted else greatest(free, cardinality(fitting) / 2) end;
         locked := array(
             select c.job_id
-            from unnest(fitting, their_keys) as chosen (job_id, key)
+            from unnest(fitting[:taken], their_keys[:taken]) as chosen (job_id, key)
             join holdfast.live_jobs c on c.job_id = chosen.job_id
             where c.state = 'available' and c.queue = queue and c.concurrency_key = chosen.key
             for update of c skip locked
         );
-        if cardinality(locked) = cardinality(fitting) and (seen < front or cardinality(fitting) >= free) then
+        if cardinality(locked) >= free or (seen < front and cardinality(locked) = cardinality(fitting)) then
             return locked;
         end if;
     end loop;
