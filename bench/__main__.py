@@ -69,14 +69,16 @@ def report(
     folders: Annotated[
         list[Path] | None, typer.Argument(help=f"The folder of a run, or of its parts; [default: {OUT}]")
     ] = None,
-    publish: Annotated[bool, typer.Option("--publish", help="Put the figures into bench/README.md.")] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Put the figures into bench/, and pictures into docs/.")
+    ] = False,
 ) -> None:
     """Print the tables of a run again, which may have been made in parts, and draw its plots anew."""
     folders = folders or [OUT]
     results = Results.joined([Results.read(folder / "results.json") for folder in folders])
     _report(results, folders[0])
     if publish:
-        page.fill(HOME / "README.md", results)
+        page.publish(results, HOME, HOME.parent / "docs")
 
 
 def _report(results: Results, out: Path) -> None:

@@ -1,4 +1,4 @@
-"""The figures as Markdown, for the place that bench/README.md keeps for them."""
+"""What is published of a run: the figures in bench/README.md and as JSON, the pictures in the docs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,34 @@ from pathlib import Path
 
 from bench.catalogue import HOLDFAST, contestant
 from bench.cell import Case
+from bench.plots import drawings, file_name
 from bench.results import Results
 from bench.table import SCENARIOS, rows, shown
 from bench.verdicts import verdicts
 from bench.yardstick import calmness
 
 PLACE = re.compile(r"(<!-- results: .*? -->\n).*?(<!-- end of results -->)", re.DOTALL)
+
+# The cases that docs/benchmark.md shows.
+SHOWN = (
+    Case(scenario="B", name="drain, 1 process, 50 B"),
+    Case(scenario="B", name="drain, handlers that take 1 ms"),
+    Case(scenario="A", name="bulk enqueue, 50 B"),
+    Case(scenario="A", name="single enqueues, 8 clients, workers listen"),
+    Case(scenario="C", name="idle, p50", unit="ms", less_is_better=True),
+    Case(scenario="C", name="idle, p99", unit="ms", less_is_better=True),
+)
+
+
+def publish(results: Results, home: Path, docs: Path) -> None:
+    """Put a run's figures into the page and beside it in *home*, and its pictures into *docs*."""
+    fill(home / "README.md", results)
+    results.write(home / "results.json")
+    drawn = drawings(results)
+    for name in map(file_name, SHOWN):
+        if name in drawn:
+            (docs / "benchmark").mkdir(exist_ok=True)
+            (docs / "benchmark" / f"{name}.svg").write_text(drawn[name], "utf-8")
 
 
 def fill(page: Path, results: Results) -> None:

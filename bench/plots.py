@@ -36,7 +36,7 @@ def drawing(results: Results, case: Case) -> str:
         for name, figures, _ in rows(results, case)
     ]
     direction = "less is better" if case.less_is_better else "more is better"
-    rounds = f"median of {results.rounds} round{'s' if results.rounds > 1 else ''}"
+    rounds = f"median of up to {results.rounds} round{'s' if results.rounds > 1 else ''}"
     scenario = SCENARIOS[case.scenario].capitalize()
     return bar_chart(f"{scenario}: {case.name}", f"{case.unit}, {rounds}, {direction}", bars)
 

@@ -1,12 +1,13 @@
 """Plots are well-formed SVG that say everything in words as well, and the page takes the figures."""
 
+import re
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
 from bench import environments
 from bench.cell import Case, Measurement
-from bench.page import PLACE, fill
+from bench.page import PLACE, SHOWN, fill, publish
 from bench.plots import drawings, file_name
 from bench.results import Results
 from bench.svg import Bar, bar_chart
@@ -68,3 +69,22 @@ def test_the_page_keeps_a_place_for_results_and_only_that_changes(tmp_path: Path
     assert text.count("PgQueuer 1.6") == 1
     assert text.startswith(before)
     assert text.endswith(after)
+
+
+def test_a_run_is_published_with_its_figures_and_the_pictures_that_the_docs_show(tmp_path: Path) -> None:
+    """Every picture of docs/benchmark.md is one that publishing draws, and the JSON can be read again."""
+    home, docs = tmp_path / "bench", tmp_path / "docs"
+    home.mkdir()
+    docs.mkdir()
+    shutil.copy(environments.HOME / "README.md", home / "README.md")
+    run = results(holdfast=400.0, pgqueuer=100.0)
+    run.measurements = [
+        Measurement(case=case, contestant=name, round=0, value=2.0, yardstick_ms=(1.0, 1.0))
+        for case in SHOWN
+        for name in ("holdfast", "pgqueuer")
+    ]
+    publish(run, home, docs)
+    assert Results.read(home / "results.json") == run
+    text = (environments.HOME.parent / "docs" / "benchmark.md").read_text("utf-8")
+    shown = {f"benchmark/{name}" for name in re.findall(r"\]\(benchmark/(.*?)\)", text)}
+    assert shown == {f"benchmark/{path.name}" for path in (docs / "benchmark").iterdir()}
