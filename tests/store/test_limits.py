@@ -278,14 +278,15 @@ async def test_jobs_with_keys_are_claimed_ahead_within_the_limit_of_each_key(sce
     assert [job.id for job in await scene.claim_limited(other, free=1, wanted=6)] == [made[2]]
 
 
-async def test_where_keys_are_scarce_half_of_them_is_left_to_other_workers(scene: Scene) -> None:
+async def test_where_keys_are_scarce_a_worker_buffers_no_more_than_its_share(scene: Scene) -> None:
     """A buffer does not take every key while slots elsewhere stand empty; free slots take what there is."""
-    worker, other = await scene.worker(), await scene.worker()
+    worker, other, _elsewhere = await scene.worker(), await scene.worker(), await scene.worker("another")
     for n in range(40):
         await scene.enqueue(concurrency_key=str(n))
     assert len(await scene.claim_limited(worker, free=4, wanted=100)) == 20
     assert len(await scene.claim_limited(other, free=15, wanted=100)) == 15
-    assert len(await scene.claim_limited(other, free=15, wanted=100)) == 5
+    await scene.lose(other)
+    assert len(await scene.claim_limited(worker, free=0, wanted=100)) == 5
 
 
 async def test_nothing_is_claimed_ahead_under_a_limit_for_the_fleet(scene: Scene) -> None:

@@ -15,7 +15,7 @@ create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, pl
 -- leaves; skips rows that others have locked.  The front of the line is enough as a rule, and always enough for what
 -- is to wait in a buffer.  Where it is taken up by keys without room, or by locked rows, and has less than *free* jobs, more
 -- of it is read, and then all keys are walked by index, so that the cost goes with keys and not with jobs.  Where keys
--- are scarce, half of what is beyond *free* is left to the free slots of other workers.  Only under the lock of the
+-- are scarce, no worker buffers more than its share of them, for others may have free slots.  Only under the lock of the
 -- queue's limits.
 create function holdfast.keyed_heads(queue text, kinds text[], key_limit integer, free integer, wanted integer)
 returns bigint[]
@@ -36,27 +36,33 @@ begin
         where r.queue = queue and r.concurrency_key is not null and r.worker_id is not null
         group by r.concurrency_key
     ) h;
-    foreach front in array array[8 * wanted + 50, greatest(8 * wanted, 40 * free) + 500] loop
+    foreach front in array array[16 * wanted + 50, greatest(16 * wanted, 40 * free) + 500] loop
         with line as materialized (
-            select c.job_id, c.concurrency_key, c.priority, c.place,
+            select c.job_id, c.concurrency_key as key, row_number() over (order by c.priority, c.place) as nth,
                    coalesce((busy ->> c.concurrency_key)::integer, 0) as running
             from holdfast.live_jobs c
             where c.queue = queue and c.state = 'available' and num_nulls(c.concurrency_key) = 0 and c.route_id is null
               and c.kind = any (kinds)
             order by c.priority, c.place
             limit front
-        ), numbered as (
-            select l.*, row_number() over (partition by l.concurrency_key order by l.priority, l.place) as nth
+        ), keys as (
+            -- The rows come in the order of the line, and so do those of each key.
+            select l.key, key_limit - max(l.running) as room, array_agg(l.job_id) as ids, array_agg(l.nth) as nths
             from line l where l.running < key_limit
+            group by l.key
         ), best as (
-            select n.job_id, n.concurrency_key from numbered n where n.running + n.nth <= key_limit
-            order by n.priority, n.place
+            select head.job_id, k.key
+            from keys k cross join lateral unnest(k.ids[:k.room], k.nths[:k.room]) as head (job_id, nth)
+            order by head.nth
             limit wanted
         )
-        select (select count(*) from line), array(select b.job_id from best b),
-               array(select b.concurrency_key from best b)
+        select (select count(*) from line), array(select b.job_id from best b), array(select b.key from best b)
         into seen, fitting, their_keys;
-        taken := case when cardinality(fitting) = wanted then wanted else greatest(free, cardinality(fitting) / 2) end;
+        taken := wanted;
+        if cardinality(fitting) < wanted then
+            select greatest(free, cardinality(fitting) / greatest(1, count(*))) into taken from holdfast.workers w
+            where w.state = 'online' and w.expires_at > holdfast.moment() and w.term is null and queue = any (w.queues);
+        end if;
         locked := array(
             select c.job_id
             from unnest(fitting[:taken], their_keys[:taken]) as chosen (job_id, key)
