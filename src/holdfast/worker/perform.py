@@ -23,6 +23,7 @@ from holdfast.rules.outcome import Failure
 from holdfast.rules.telling import one_line, told
 from holdfast.store.attempts import Fence
 from holdfast.worker.begun import Begun
+from holdfast.worker.deadlines import Deadlines
 from holdfast.worker.journal import current_attempt
 from holdfast.worker.running import Cause, Running, TimedOut
 from holdfast.workflow.execution import Execution
@@ -56,6 +57,7 @@ class Performer:
 
     def __init__(self, app: App, executors: Places) -> None:
         self._app, self._executors = app, executors
+        self._deadlines = Deadlines()
         self._customs = Customs(Failures(app.errors), Redactions(app.redactions))
 
     async def perform(self, running: Running) -> Transition | None:
@@ -125,15 +127,17 @@ class Performer:
             task.cancel()
 
         running.stop = stop
+        running.limit = limit = asyncio.timeout(None)
         try:
-            async with asyncio.timeout(running.claimed.timeout) as limit:
-                running.limit = limit
+            async with limit:
+                self._deadlines.watch(limit, running.claimed.timeout)
                 return await call
         except TimeoutError:
             if limit.expired():
                 raise TimedOut from None
             raise
         finally:
+            self._deadlines.forget(limit)
             running.stop = None
             # The slot goes on: what is left of cancelling() is meant for the slot itself.
             for _ in range(stops):
