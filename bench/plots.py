@@ -24,6 +24,7 @@ def drawings(results: Results) -> dict[str, str]:
 
 def drawing(results: Results, case: Case) -> str:
     """Draw the medians of one case, best first."""
+    found = list(rows(results, case))
     bars = [
         Bar(
             label=contestant(name).label,
@@ -33,10 +34,11 @@ def drawing(results: Results, case: Case) -> str:
             shown=shown(figures.median),
             colour=COLOURS.get(name, THEIRS),
         )
-        for name, figures, _ in rows(results, case)
+        for name, figures, _ in found
     ]
     direction = "less is better" if case.less_is_better else "more is better"
-    rounds = f"median of up to {results.rounds} round{'s' if results.rounds > 1 else ''}"
+    most = max(figures.rounds for _, figures, _ in found)
+    rounds = f"median of up to {most} round{'s' if most > 1 else ''}"
     scenario = SCENARIOS[case.scenario].capitalize()
     return bar_chart(f"{scenario}: {case.name}", f"{case.unit}, {rounds}, {direction}", bars)
 
