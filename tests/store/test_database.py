@@ -4,9 +4,10 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import asyncpg
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DatabaseRefused, HoldfastError
 from holdfast.model.audit import Mandate
 from holdfast.store import attempts
 from holdfast.store.database import Database
@@ -62,6 +63,26 @@ async def test_a_transaction_cut_off_leaves_no_lock_behind(scene: Scene) -> None
     session = await scene.session()
     await session.execute(rendered(LOCK, scene.db.schema))
     assert await scene.db.value("select 1") == 1
+
+
+async def test_a_transaction_that_could_not_begin_spoils_no_later_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncpg remembers it as open, so its connection is not lent again."""
+    execute, refusals = asyncpg.Connection.execute, [asyncpg.QueryCanceledError("canceling statement")]
+
+    async def refused_once(self: Any, query: str, *args: Any, **options: Any) -> Any:
+        if query.startswith("BEGIN") and refusals:
+            raise refusals.pop()
+        return await execute(self, query, *args, **options)
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", refused_once)
+    with pytest.raises(DatabaseRefused):
+        async with scene.db.database.transaction():
+            pass
+    for _ in range(3):
+        async with scene.db.database.transaction() as connection:
+            assert await connection.fetchval("select 1") == 1
 
 
 async def test_a_process_that_freezes_inside_a_transaction_lets_go_of_its_locks(scene: Scene) -> None:

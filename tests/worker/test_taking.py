@@ -141,7 +141,7 @@ async def test_an_urgent_job_overtakes_the_backlog(client: holdfast.Client, work
     assert order == ["first", "urgent", "second", "third"]
 
 
-@pytest.mark.parametrize("change", ["pause", "limit"])
+@pytest.mark.parametrize("change", ["pause", "limit", "key_limit"])
 async def test_what_waits_in_the_buffer_obeys_a_queue_that_is_paused_or_limited_now(
     client: holdfast.Client,
     work: Any,
@@ -166,11 +166,22 @@ async def test_what_waits_in_the_buffer_obeys_a_queue_that_is_paused_or_limited_
     async def is_shut() -> bool:
         return not go.is_set()
 
-    process = await work(app, slots=2)
-    await client.enqueue_many([step.job() for _ in range(2000)])
-    await eventually(is_shut)
     queues = Operator(db.database, "tester").queues
-    await (queues.pause("default") if change == "pause" else queues.limit("default", 1))
+    await queues.key_limit("default", 5000, create=True)
+    process = await work(app, slots=2)
+    jobs = [step.job() for _ in range(2000)]
+    if change == "key_limit":
+        await client.enqueue_many(jobs, concurrency_key="of all")
+    else:
+        await client.enqueue_many(jobs)
+    await eventually(is_shut)
+    match change:
+        case "pause":
+            await queues.pause("default")
+        case "limit":
+            await queues.limit("default", 1)
+        case _:
+            await queues.key_limit("default", 1)
     put_back = "select count(*) from holdfast.attempts where reason = 'its queue is paused or limited'"
     await eventually(lambda: db.value(put_back))
     begun = sorted(fence.job_id for fence in process.worker.held.running)
@@ -210,6 +221,34 @@ async def test_jobs_of_a_key_claimed_ahead_never_overlap(client: holdfast.Client
     assert clashes == []
     assert sorted(done) == list(range(2000))
     assert max(ahead) > 0
+
+
+async def test_a_limited_queue_is_not_starved_by_one_with_keys(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase
+) -> None:
+    """Jobs with keys are not claimed ahead beside it, so slots fall free for it long before they are done."""
+    app, keyed, limited = holdfast.App(), list[int](), list[int]()
+    done = asyncio.Event()
+
+    @app.job
+    async def step(n: int) -> None:
+        await asyncio.sleep(0.001)
+        keyed.append(n)
+
+    @app.job
+    async def rare(n: int) -> None:
+        limited.append(n)
+        if len(limited) == 5:
+            done.set()
+
+    await Operator(db.database, "tester").queues.limit("capped", 1, create=True)
+    for key in range(300):
+        await client.enqueue_many([step.job(key)] * 10, queue="keyed", concurrency_key=str(key))
+    await client.enqueue_many([rare.job(n) for n in range(5)], queue="capped")
+    await work(app, slots=2, poll=NEVER, queues=("keyed", "capped"))
+    async with asyncio.timeout(60):
+        await done.wait()
+    assert len(keyed) < 1500
 
 
 async def test_a_kind_of_another_application_is_left_alone(

@@ -102,6 +102,7 @@ class QueueLimits:
     paused: bool
     limited: bool
     capped: bool
+    key_limit: int
 
 
 @dataclass(frozen=True, slots=True)

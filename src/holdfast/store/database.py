@@ -32,7 +32,7 @@ DRIVER_ERRORS = (
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
 # After these a statement may still be under way on the connection.
-CUT_OFF = (asyncio.CancelledError, TimeoutError, DatabaseUnavailable)
+CUT_OFF = (asyncio.CancelledError, GeneratorExit, TimeoutError, DatabaseUnavailable)
 
 # Generic plans keep the claim steady; a custom plan made on skewed statistics stalls it.  A generic plan
 # lives until the next ANALYZE, so one made on empty tables must not read them from end to end.
@@ -133,7 +133,7 @@ async def begun_anew(work: Callable[[], Awaitable[T]]) -> T:
 
 async def _hang_up(connection: Connection, error: BaseException) -> None:
     """Close a connection whose statement was cut off by *error*, so that it is never lent again."""
-    if isinstance(error, asyncio.CancelledError):
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
         # Cut off between the messages of a statement, it would keep its locks until it is used again.
         connection.terminate()
         return
@@ -200,8 +200,13 @@ class Database:
         async with self.connection() as connection:
             # A claim under a limit counts what is committed once it has its lock, whatever the default is.
             transaction = connection.transaction(isolation="read_committed")
-            with own_errors(self.schema):
-                await transaction.start()
+            try:
+                with own_errors(self.schema):
+                    await transaction.start()
+            except BaseException:
+                # asyncpg takes it to be in a transaction from here on, whatever BEGIN came to.
+                connection.terminate()
+                raise
             try:
                 yield connection
             except BaseException:

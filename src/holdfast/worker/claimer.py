@@ -60,7 +60,8 @@ class Claimer(Service):
         self.worker_id = 0
         self.draining = False
         self._order = list(config.queues)
-        self._limited: tuple[QueueLimits, ...] | None = None
+        self._limited: dict[str, bool] | None = None
+        self._key_limits: dict[str, int] = {}
         self._limited_at, self._half = 0.0, 0
         self._doubtful, self._reconciled_at = False, time.monotonic()
         self._more, self._called = True, False
@@ -134,24 +135,27 @@ class Claimer(Service):
             await self._slumber.stay_awake()
             return 0.0
         rest = await self._slumber.rest(found=bool(claimed)) if self._config.listens else None
-        return self._jittered_poll() if rest is None else rest
+        rest = self._jittered_poll() if rest is None else rest
+        # What waits here too long is given back in time.
+        return min(rest, STALE) if len(self._buffer) else rest
 
     async def claim(self, queues: tuple[str, ...], *, free: int, wanted: int) -> list[ClaimedJob]:
         """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots."""
         demand = Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=wanted, free=free)
         limited = await self._limited_among(queues)
-        apart = {queue.name for queue in limited}
-        plain = tuple(queue for queue in queues if queue not in apart)
+        plain = tuple(queue for queue in queues if queue not in limited)
         self._doubtful = True
         claimed = await self._claims.plain(replace(demand, queues=plain)) if plain else []
         self._keep(demand, claimed)
-        for queue in limited:
+        # A buffered job would use up the fleet's limit without running: only free slots take from there.
+        # Beside such a queue nothing else with limits is claimed ahead, or no slot would be free for it.
+        is_capped = any(limited.values())
+        for queue in (queue for queue in queues if queue in limited):
             open_slots = max(0, free - len(claimed))
-            # A buffered job would use up the fleet's limit without running: only free slots take from there.
-            most = open_slots if queue.capped else wanted - len(claimed)
+            most = open_slots if is_capped else wanted - len(claimed)
             if self._may_claim and most > 0:
                 rest = replace(demand, free=open_slots, limit=most)
-                more = await self._database.run_read_committed(attempts.claim_limited(rest, queue.name))
+                more = await self._database.run_read_committed(attempts.claim_limited(rest, queue))
                 self._keep(demand, more)
                 claimed += more
         self._doubtful = False
@@ -169,15 +173,24 @@ class Claimer(Service):
             else:
                 self._buffer.put(claimed)
 
-    async def _limited_among(self, queues: tuple[str, ...]) -> tuple[QueueLimits, ...]:
+    async def _limited_among(self, queues: tuple[str, ...]) -> dict[str, bool]:
+        """Return which of *queues* have limits, each with whether one is for the fleet."""
         if self._limited is None:
             found = await self._database.run(queue_limits(queues))
-            self._limited = tuple(queue for queue in found if queue.limited and not queue.paused)
+            self._limited = {
+                queue.name: queue.capped for queue in found if queue.limited and not queue.paused
+            }
             self._limited_at = time.monotonic()
             # What was claimed ahead under the former rule has not begun: it waits its turn under the new one.
-            changed = {queue.name for queue in found if queue.capped or queue.paused}
+            changed = {
+                queue.name for queue in found if queue.capped or queue.paused or self._is_lowered(queue)
+            }
+            self._key_limits = {queue.name: queue.key_limit for queue in found}
             self._put_back(self._buffer.give_up_of(changed), "its queue is paused or limited")
         return self._limited
+
+    def _is_lowered(self, queue: QueueLimits) -> bool:
+        return queue.key_limit < self._key_limits.get(queue.name, queue.key_limit)
 
     async def reconcile(self) -> None:
         """Give back what the database says we hold and we do not know of: the answer of a claim was lost."""

@@ -120,6 +120,8 @@ class Slots:
             self._reporter.report(running, decision)
         else:
             self._held.drop([running.fence])
+            # Its own transaction has ended it, and its limit has room.
+            self._reporter.settled()
         if running.leftover is None:
             self.freed()
         return running, decision

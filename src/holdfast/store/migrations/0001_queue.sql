@@ -20,7 +20,7 @@ create table holdfast.jobs (
     args            jsonb not null default '{}',
     priority        smallint not null default 5 check (priority between 0 and 9),
     max_attempts    integer not null default 5 check (max_attempts > 0),
-    timeout         double precision not null default 300 check (timeout > 0),
+    timeout         double precision not null default 300 check (timeout > 0 and timeout < 'NaN'),
     retry           jsonb,
     unique_key      text,
     concurrency_key text,

@@ -46,13 +46,14 @@ begin
             order by c.priority, c.place
             limit front
         ), keys as (
-            -- The rows come in the order of the line, and so do those of each key.
             select l.key, key_limit - max(l.running) as room, array_agg(l.job_id) as ids, array_agg(l.nth) as nths
             from line l where l.running < key_limit
             group by l.key
         ), best as (
             select head.job_id, k.key
-            from keys k cross join lateral unnest(k.ids[:k.room], k.nths[:k.room]) as head (job_id, nth)
+            from keys k cross join lateral (
+                select u.job_id, u.nth from unnest(k.ids, k.nths) as u (job_id, nth) order by u.nth limit k.room
+            ) head
             order by head.nth
             limit wanted
         )
