@@ -36,7 +36,7 @@ class Ear:
     """Listens, and keeps what it has heard."""
 
     def __init__(self, feed: Feed, *topics: Topic) -> None:
-        self.feed, self.listener = feed, feed.subscribe(*topics)
+        self.feed, self.listener, self.looks = feed, feed.subscribe(*topics), feed.looks
         self.news: list[News] = []
 
     @property
@@ -66,9 +66,9 @@ async def feed(scene: Scene) -> AsyncIterator[Feed]:
 
 
 async def settled(ear: Ear) -> None:
-    """Wait until the feed has looked once, so that what happens from now on is news."""
+    """Wait until the feed has looked for this ear, so that what happens from now on is news."""
     async with asyncio.timeout(20):
-        while ear.feed.looks == 0:  # noqa: ASYNC110 - a count has no event
+        while ear.feed.looks == ear.looks:  # noqa: ASYNC110 - a count has no event
             await asyncio.sleep(0.01)
 
 
@@ -180,6 +180,7 @@ async def test_nobody_listens_and_nothing_is_asked(scene: Scene, feed: Feed) -> 
     assert await feed.turn() > timedelta(minutes=10).total_seconds()
     assert feed.looks == looks
     late = Ear(feed, EveryTopic())
+    await settled(late)
     job = await scene.one()
     await late.hear(job.id, "running")
 

@@ -99,7 +99,10 @@ class Feed(Service):
         self.looks = 0
 
     def subscribe(self, *topics: Topic) -> Listener[News]:
-        """Return a listener that hears of *topics* from now on; `unsubscribe` it in the end."""
+        """Return a listener that hears of *topics* from the next look on, which is taken at once.
+
+        `unsubscribe` it in the end.
+        """
         listener = self._broadcaster.subscribe(topics)
         self._watch_at = 0.0
         self.wake()
