@@ -1,5 +1,6 @@
 """What goes in by COPY is what was asked, letter by letter."""
 
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -9,16 +10,19 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.app.handler import JobRequest, Policy
+from holdfast.app.options import resolved_all
 from holdfast.errors import InputInvalid
-from holdfast.store.bulk import CHUNK
+from holdfast.store import bulk
+from holdfast.store.bulk import CHUNK, Load
+from holdfast.store.jobs import Reserved
 from holdfast.testing import ThrowawayDatabase
 
 # Below this, one statement puts the jobs in.
 COPY_FROM = 500
 ROWS = (
-    "select kind, queue, args, priority, max_attempts, timeout, concurrency_key, tags, meta, trace,"
-    " (select array[l.state, l.kind, l.queue, l.concurrency_key] from holdfast.live_jobs l"
-    " where l.job_id = j.id)"
+    "select kind, queue, args, priority, max_attempts, timeout, retry, concurrency_key, tags, meta,"
+    " parent_id, trace, (select array[l.state, l.kind, l.queue, l.concurrency_key, l.priority::text,"
+    " l.run_at::text] from holdfast.live_jobs l where l.job_id = j.id)"
     " from holdfast.jobs j order by id"
 )
 AWKWARD = "a\tb\nc\rd\\e\\N\\.f\"g'h\u00a0ü🐚{},\x7f"
@@ -30,8 +34,9 @@ def asked(args: list[Any], **policy: Any) -> list[JobRequest]:
     return [JobRequest("ec\tho", msgspec.json.encode({"v": one}).decode(), Policy(**policy)) for one in args]
 
 
+@pytest.mark.parametrize("year", [1999, 2099])
 async def test_awkward_values_arrive_unchanged_either_way(
-    client: holdfast.Client, db: ThrowawayDatabase
+    client: holdfast.Client, db: ThrowawayDatabase, year: int
 ) -> None:
     """COPY reads some letters as something else: each row equals the one that a plain statement made."""
     options: Any = {
@@ -41,12 +46,32 @@ async def test_awkward_values_arrive_unchanged_either_way(
         "trace": AWKWARD,
         "concurrency_key": AWKWARD,
         "priority": 3,
+        "max_attempts": 9_999,
+        "timeout": 0.1,
+        "retry": holdfast.Constant(timedelta(seconds=2.5)),
+        "parent_id": 2**62,
+        "run_at": datetime(year, 12, 31, 23, 59, 59, 999_999, tzinfo=timezone(timedelta(hours=-5))),
     }
     await client.enqueue_many(asked([AWKWARD]), **options)
     await client.enqueue_many(asked([AWKWARD] * COPY_FROM), **options)
     rows = await db.fetch(ROWS)
     assert len(rows) == COPY_FROM + 1
     assert all(row == rows[0] for row in rows)
+
+
+async def test_rows_are_cut_into_messages_that_the_server_takes(
+    client: holdfast.Client, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large the jobs, no message of a COPY grows to what the server would refuse."""
+    monkeypatch.setattr(bulk, "LARGEST_MESSAGE", 1000)
+    sent = [f"{n} {'x' * n}" for n in range(COPY_FROM)]
+    await client.enqueue_many(asked(sent))
+    rows = await db.fetch("select args ->> 'v' as v from holdfast.jobs order by id")
+    assert [row[0] for row in rows] == sent
+    reserved = Reserved(list(range(COPY_FROM)), datetime.now(UTC))
+    for table in Load(resolved_all(asked(sent)), reserved).tables:
+        messages = [len(message) for message in table.chunks]
+        assert max(messages) <= 1000 < sum(messages)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

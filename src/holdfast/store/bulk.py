@@ -1,23 +1,24 @@
 """The fastest way in for very many jobs: COPY.
 
-The lines of a COPY are written here and not by a driver: most jobs of a batch differ in nothing but their id
-and their arguments, so that what is the same is made into text once.  The format is what PostgreSQL's
-documentation of COPY has under "Text Format".
+The rows of a COPY are written here and not by a driver: most jobs of a batch differ in nothing but their id
+and their arguments, so that what is the same is packed once.  The format is what PostgreSQL's documentation
+of COPY has under "Binary Format": the server takes it in two thirds of the time that it needs for text.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from itertools import groupby
+from datetime import UTC, datetime, timedelta
+from itertools import chain, groupby, islice
 from operator import attrgetter
+from struct import Struct
 
 from holdfast.errors import InputInvalid
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import jobs as statements
 from holdfast.store.database import Connection, own_errors, run_on
-from holdfast.store.jobs import Reserved, array_literal
+from holdfast.store.jobs import Reserved
 from holdfast.store.statement import Statement
 from holdfast.store.sync_database import SyncConnection, own_errors_sync, run_on_sync
 
@@ -40,9 +41,31 @@ JOB_COLUMNS = (
 )
 LIVE_COLUMNS = ("job_id", "place", "queue", "kind", "priority", "state", "run_at", "concurrency_key")
 CHUNK = 1000
+LARGEST_MESSAGE = 16 * 1024 * 1024
 
 _TERMS = attrgetter(*(name for name in NewJob.__struct_fields__ if name != "args"))
-_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+_BEGIN = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
+_END = b"\xff\xff"
+# A value comes behind its length in bytes, which is -1 where there is none.
+_NOTHING = b"\xff\xff\xff\xff"
+_length = Struct(">i").pack
+_small = Struct(">ih").pack
+_integer = Struct(">ii").pack
+_big = Struct(">iq").pack
+_double = Struct(">id").pack
+# Arrays of text: dimensions, whether nulls are in them, and the type's number; then count and first index.
+_array = Struct(">iii").pack
+_dimension = Struct(">ii").pack
+_TEXT = 25
+# Times count in microseconds from here.
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+# What begins each row: how many values it has and its id; then the length of the arguments with their
+# version, or for live_jobs the id once more as its place.
+_asked_row = Struct(">hiqib").pack
+_live_row = Struct(">hiqiq").pack
+_JSONB = 1
 
 
 def fits(jobs: Sequence[NewJob]) -> bool:
@@ -52,7 +75,7 @@ def fits(jobs: Sequence[NewJob]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The rows of one table as lines for COPY, in chunks of UTF-8."""
+    """The rows of one table in the binary format of COPY, in chunks."""
 
     name: str
     columns: tuple[str, ...]
@@ -65,16 +88,8 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """All that a COPY of jobs has to do in one transaction: the tables, then the statements."""
-
-    tables: tuple[Table, ...]
-    after: tuple[Statement[list[int]], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Group:
-    """Jobs in a row that differ in nothing but their arguments: *terms* is the first of them."""
+    """Up to a thousand jobs in a row that differ in nothing but their arguments; *terms* is the first."""
 
     terms: NewJob
     ids: list[int]
@@ -82,32 +97,48 @@ class Group:
     due: datetime
 
 
-def load(jobs: Sequence[NewJob], reserved: Reserved) -> Load:
-    """Return what puts *jobs* in under the reserved ids; they are due as of the reservation's time."""
-    groups = list(_groups(jobs, reserved))
-    tables = (
-        Table("jobs", JOB_COLUMNS, _asked(groups, reserved.now)),
-        Table("live_jobs", LIVE_COLUMNS, _lived(groups, reserved.now)),
-    )
-    later = min((group.due for group in groups if group.due > reserved.now), default=None)
-    ready = {group.terms.queue for group in groups if group.due <= reserved.now}
-    announce = statements.announce(sorted(ready), later)
-    keyed = {one.terms.queue: one.terms.concurrency_key for one in groups if one.terms.concurrency_key}
-    if not keyed:
-        return Load(tables, (announce,))
-    return Load(tables, (statements.mark_keyed(list(keyed), list(keyed.values())), announce))
+class Load:
+    """All that a COPY of *jobs* has to do in one transaction: the tables in turn, then the statements.
+
+    They come under the reserved ids and are due as of the reservation's time.  The first table is made ready
+    while the server takes it in, and the rest rests on what that has found.
+    """
+
+    def __init__(self, jobs: Sequence[NewJob], reserved: Reserved) -> None:
+        self._now = reserved.now
+        self._groups: list[Group] = []
+        asked = _asked(self._noted(_groups(jobs, reserved)), self._now)
+        lived = _lived(self._groups, self._now)
+        self.tables = (
+            Table("jobs", JOB_COLUMNS, _framed(asked)),
+            Table("live_jobs", LIVE_COLUMNS, _framed(lived)),
+        )
+
+    def _noted(self, groups: Iterator[Group]) -> Iterator[Group]:
+        for group in groups:
+            self._groups.append(group)
+            yield group
+
+    def after(self) -> list[Statement[list[int]]]:
+        """Return what remains to be done once the tables are in."""
+        groups, now = self._groups, self._now
+        later = min((group.due for group in groups if group.due > now), default=None)
+        ready = {group.terms.queue for group in groups if group.due <= now}
+        keyed = {one.terms.queue: one.terms.concurrency_key for one in groups if one.terms.concurrency_key}
+        marks = [statements.mark_keyed(list(keyed), list(keyed.values()))] if keyed else []
+        return [*marks, statements.announce(sorted(ready), later)]
 
 
 async def copy_jobs(connection: Connection, schema: str, jobs: Sequence[NewJob]) -> list[JobHandle]:
     """Put *jobs* in by COPY, inside the transaction that *connection* is in."""
     reserved = await run_on(connection, statements.reserve_ids(len(jobs)), schema)
-    work = load(jobs, reserved)
+    work = Load(jobs, reserved)
     with own_errors(schema):
         for table in work.tables:
             await connection.copy_to_table(
-                table.name, schema_name=schema, columns=table.columns, source=table.sent(), format="text"
+                table.name, schema_name=schema, columns=table.columns, source=table.sent(), format="binary"
             )
-    for statement in work.after:
+    for statement in work.after():
         await run_on(connection, statement, schema)
     return [JobHandle(job_id) for job_id in reserved.ids]
 
@@ -115,14 +146,14 @@ async def copy_jobs(connection: Connection, schema: str, jobs: Sequence[NewJob])
 def copy_jobs_sync(connection: SyncConnection, schema: str, jobs: Sequence[NewJob]) -> list[JobHandle]:
     """Put *jobs* in by COPY, inside the transaction that a psycopg *connection* is in."""
     reserved = run_on_sync(connection, statements.reserve_ids(len(jobs)), schema)
-    work = load(jobs, reserved)
+    work = Load(jobs, reserved)
     with own_errors_sync(schema), connection.cursor() as cursor:
         for table in work.tables:
-            target = f'copy "{schema}".{table.name} ({", ".join(table.columns)}) from stdin'
+            target = f'copy "{schema}".{table.name} ({", ".join(table.columns)}) from stdin (format binary)'
             with cursor.copy(target.encode()) as copy:
                 for chunk in table.chunks:
                     copy.write(chunk)
-    for statement in work.after:
+    for statement in work.after():
         run_on_sync(connection, statement, schema)
     return [JobHandle(job_id) for job_id in reserved.ids]
 
@@ -130,10 +161,10 @@ def copy_jobs_sync(connection: SyncConnection, schema: str, jobs: Sequence[NewJo
 def _groups(jobs: Sequence[NewJob], reserved: Reserved) -> Iterator[Group]:
     begun = 0
     for _, alike in groupby(jobs, _TERMS):
-        args = [job.args for job in alike]
-        terms = jobs[begun]
-        yield Group(terms, reserved.ids[begun : begun + len(args)], args, _due(terms, reserved.now))
-        begun += len(args)
+        while part := list(islice(alike, CHUNK)):
+            ids = reserved.ids[begun : begun + len(part)]
+            yield Group(part[0], ids, [job.args for job in part], _due(part[0], reserved.now))
+            begun += len(part)
 
 
 def _due(job: NewJob, now: datetime) -> datetime:
@@ -142,54 +173,79 @@ def _due(job: NewJob, now: datetime) -> datetime:
     return now if job.delay is None else now + timedelta(seconds=job.delay)
 
 
-def _asked(groups: Sequence[Group], now: datetime) -> Iterator[bytes]:
+def _framed(rows: Iterator[bytes]) -> Iterator[bytes]:
+    for part in chain((_BEGIN,), rows, (_END,)):
+        # The server takes no message of a gigabyte, and a thousand jobs may be one; rows may be cut anywhere.
+        for begin in range(0, len(part), LARGEST_MESSAGE):
+            yield part[begin : begin + LARGEST_MESSAGE]
+
+
+def _asked(groups: Iterable[Group], now: datetime) -> Iterator[bytes]:
+    count = len(JOB_COLUMNS)
     for group in groups:
         job = group.terms
-        rest = _cells(
-            job.kind,
-            job.queue,
-            job.priority,
-            job.max_attempts,
-            job.timeout,
-            job.retry,
-            job.concurrency_key,
-            array_literal(job.tags),
-            job.meta,
-            job.parent_id,
-            job.trace,
-            now.isoformat(),
+        rest = (
+            _text(job.kind)
+            + _text(job.queue)
+            + _small(2, job.priority)
+            + _integer(4, job.max_attempts)
+            + _double(8, job.timeout)
+            + (_NOTHING if job.retry is None else _json(job.retry))
+            + _text(job.concurrency_key)
+            + _texts(job.tags)
+            + _json(job.meta)
+            + (_NOTHING if job.parent_id is None else _big(8, job.parent_id))
+            + _text(job.trace)
+            + _moment(now)
         )
-        for ids, args in _parts(group):
-            pairs = zip(ids, args, strict=True)
-            yield _encoded("".join([f"{one}\t{_escaped(text)}\t{rest}\n" for one, text in pairs]))
+        pairs = zip(group.ids, _encoded_all(group.args), strict=True)
+        yield b"".join(
+            [_asked_row(count, 8, one, 1 + len(data), _JSONB) + data + rest for one, data in pairs]
+        )
 
 
-def _lived(groups: Sequence[Group], now: datetime) -> Iterator[bytes]:
+def _lived(groups: Iterable[Group], now: datetime) -> Iterator[bytes]:
+    count = len(LIVE_COLUMNS)
     for group in groups:
         job = group.terms
-        state = "scheduled" if group.due > now else "available"
-        rest = _cells(job.queue, job.kind, job.priority, state, group.due.isoformat(), job.concurrency_key)
-        for ids, _ in _parts(group):
-            yield _encoded("".join([f"{one}\t{one}\t{rest}\n" for one in ids]))
+        rest = (
+            _text(job.queue)
+            + _text(job.kind)
+            + _small(2, job.priority)
+            + _text("scheduled" if group.due > now else "available")
+            + _moment(group.due)
+            + _text(job.concurrency_key)
+        )
+        yield b"".join([_live_row(count, 8, one, 8, one) + rest for one in group.ids])
 
 
-def _parts(group: Group) -> Iterator[tuple[list[int], list[str]]]:
-    for begin in range(0, len(group.ids), CHUNK):
-        yield group.ids[begin : begin + CHUNK], group.args[begin : begin + CHUNK]
+def _text(value: str | None) -> bytes:
+    if value is None:
+        return _NOTHING
+    (data,) = _encoded_all([value])
+    return _length(len(data)) + data
 
 
-def _cells(*values: str | float | None) -> str:
-    return "\t".join("\\N" if value is None else _escaped(str(value)) for value in values)
+def _json(text: str) -> bytes:
+    (data,) = _encoded_all([text])
+    return _length(1 + len(data)) + bytes((_JSONB,)) + data
 
 
-def _escaped(text: str) -> str:
-    # Most arguments have nothing to escape, and to see that is quicker than to do it.
-    return text.translate(_ESCAPES) if "\\" in text or not text.isprintable() else text
+def _texts(values: Sequence[str]) -> bytes:
+    if not values:
+        data = _array(0, 0, _TEXT)
+    else:
+        data = _array(1, 0, _TEXT) + _dimension(len(values), 1) + b"".join(map(_text, values))
+    return _length(len(data)) + data
 
 
-def _encoded(lines: str) -> bytes:
+def _moment(at: datetime) -> bytes:
+    return _big(8, (at - _EPOCH) // _MICROSECOND)
+
+
+def _encoded_all(texts: Sequence[str]) -> list[bytes]:
     try:
-        return lines.encode()
+        return [text.encode() for text in texts]
     except UnicodeEncodeError as error:
         msg = f"a value cannot be sent to PostgreSQL: {error.reason}"
         raise InputInvalid(msg) from None
