@@ -123,6 +123,13 @@ def test_a_payload_of_ten_megabytes_is_refused_with_its_size() -> None:
         greet.job("ü" * 525_000)
 
 
+@pytest.mark.parametrize("value", ["x" * 2_000_000, object()])
+def test_a_wrong_name_is_what_is_wrong_whatever_its_value(value: object) -> None:
+    """It would not help to make the value fit."""
+    with pytest.raises(holdfast.ArgumentsInvalid, match="unexpected keyword argument 'wrong'"):
+        greet.job("name", wrong=value)
+
+
 TAKEN: dict[str, Any] = {
     "nothing": None,
     "text that looks like an escape": "\\u0000 \\x00 null NaN",

@@ -297,7 +297,8 @@ async def test_nothing_is_claimed_ahead_under_a_limit_for_the_fleet(scene: Scene
     await scene.enqueue(4, concurrency_key="red")
     claimed = await scene.claim_limited(worker, free=2, wanted=8)
     assert [job.started for job in claimed] == [True, True]
-    assert await scene.claim_limited(worker, free=0, wanted=8) == []
+    # One may wait, for a worker whose slots others keep busy.
+    assert [job.started for job in await scene.claim_limited(worker, free=0, wanted=8)] == [False]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -307,7 +308,9 @@ async def test_the_best_jobs_of_all_keys_are_claimed(scene: Scene, seed: int) ->
     key_limit, free = chance.choice([1, 1, 2, 3]), chance.choice([1, 2, 5, 20])
     # Few keys fill the front of the line with jobs that have no room; many keys leave enough there.
     keys = [f"key {n}" for n in range(chance.choice([2, 10, 60]))]
-    worker = await scene.worker()
+    worker, session = await scene.worker(), await scene.session()
+    # The choice must not hang on the order in which one plan or another gathers the jobs of a key.
+    await session.execute(f"set enable_hashagg = {'on' if seed % 2 else 'off'}")
     await limit(scene, key_limit=key_limit)
     made = []
     for _ in range(chance.choice([20, 300])):
@@ -322,7 +325,9 @@ async def test_the_best_jobs_of_all_keys_are_claimed(scene: Scene, seed: int) ->
             if len(expected) < free and (key is None or running[key] < key_limit):
                 expected.append(job_id)
                 running[key or ""] += 1
-        assert [job.id for job in await scene.claim_limited(worker, free=free)] == expected
+        assert [
+            job.id for job in await scene.claim_limited(worker, free=free, connection=session)
+        ] == expected
         if not expected:
             break
         left = [one for one in left if one[1] not in expected]

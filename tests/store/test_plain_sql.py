@@ -49,6 +49,13 @@ async def test_every_option_is_stored(db: ThrowawayDatabase, version: int) -> No
     ]
 
 
+async def test_a_timeout_is_a_number(db: ThrowawayDatabase) -> None:
+    """Not even an update by hand makes a job whose timeout compares with nothing."""
+    job_id = await db.value("select holdfast.enqueue('greet')")
+    with pytest.raises(asyncpg.CheckViolationError):
+        await db.value("update holdfast.jobs set timeout = 'NaN' where id = $1", job_id)
+
+
 async def test_a_delay_counts_from_the_databases_now(db: ThrowawayDatabase) -> None:
     """The job is scheduled for that moment."""
     await db.value("select holdfast.enqueue('greet', delay => '1 hour')")

@@ -383,6 +383,18 @@ async def test_a_statement_that_is_cancelled_takes_its_connection_with_it(
     await beside.execute("select pg_terminate_backend($1)", before)
 
 
+async def test_a_statement_whose_caller_is_closed_takes_its_connection_with_it(
+    single: Database, beside: Connection
+) -> None:
+    """A coroutine that ends in the midst of a statement, as a collected one does, leaves nothing to lend."""
+    before = await single.run(WHO)
+    closed = single.run(SLEEP)
+    closed.send(None)
+    closed.close()
+    assert await single.run(WHO) != before
+    await beside.execute("select pg_terminate_backend($1)", before)
+
+
 @pytest.mark.parametrize("way", ["run", "connection"])
 async def test_a_statement_that_runs_out_of_time_is_stopped_on_the_server(
     config: DatabaseConfig, beside: Connection, way: str

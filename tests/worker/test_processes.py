@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 from typing import Any
 
@@ -298,7 +298,6 @@ async def test_a_busy_child_kills_itself_when_its_line_is_closed(
 
 def claimed(kind: str, args: str) -> ClaimedJob:
     """An attempt as a claim would hand it over."""
-    now = datetime.now(UTC)
     return ClaimedJob(
         id=1,
         attempt=1,
@@ -313,8 +312,8 @@ def claimed(kind: str, args: str) -> ClaimedJob:
         meta="{}",
         tags=[],
         trace=None,
-        enqueued_at=now,
-        claimed_at=now,
+        enqueued=time.time(),
+        claimed=time.time(),
         started=True,
     )
 

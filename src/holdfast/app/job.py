@@ -85,7 +85,7 @@ class Job:
     @property
     def tags(self) -> list[str]:
         """The tags given at enqueue."""
-        return self._claimed.tags
+        return self._claimed.tags or []
 
     @property
     def meta(self) -> Any:

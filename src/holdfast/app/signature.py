@@ -41,7 +41,6 @@ class Signature:
         self._bind = whole.replace(parameters=given)
         wanted = [self._field(parameter, hints) for parameter in given]
         self.names = tuple(field[0] for field in wanted)
-        self._all_names = frozenset(self.names)
         struct = msgspec.defstruct("Arguments", wanted, forbid_unknown_fields=True, kw_only=True, gc=False)
         self._struct = struct
         self._decoder = msgspec.json.Decoder(struct, dec_hook=_from_pydantic)
@@ -61,17 +60,23 @@ class Signature:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the arguments as JSON text; raises `ArgumentsInvalid` or `PayloadTooLarge`."""
-        arguments = self._bound(args, kwargs)
-        text = json_text(arguments, lambda problem: ArgumentsInvalid(self.kind, problem))
-        if len(text) > MAX_ARGS_BYTES // 4 and (size := len(text.encode())) > MAX_ARGS_BYTES:
-            raise PayloadTooLarge(f"arguments of {self.kind!r}", size=size, limit=MAX_ARGS_BYTES)
-        self._struct_from(text)
+        arguments = self._bound(args, kwargs) if args else kwargs
+        try:
+            text = json_text(arguments, self._refused)
+            if len(text) > MAX_ARGS_BYTES // 4 and (size := len(text.encode())) > MAX_ARGS_BYTES:
+                raise PayloadTooLarge(f"arguments of {self.kind!r}", size=size, limit=MAX_ARGS_BYTES)
+            self._struct_from(text)
+        except (ArgumentsInvalid, PayloadTooLarge):
+            # Python says it better where an argument is missing or unknown.
+            self._bound(args, kwargs)
+            raise
         return text
 
+    def _refused(self, problem: str) -> ArgumentsInvalid:
+        return ArgumentsInvalid(self.kind, problem)
+
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        # All by name or all by place needs no binding.
-        if not args and kwargs.keys() == self._all_names:
-            return kwargs
+        # All by place needs no binding.
         if not kwargs and len(args) == len(self.names):
             return dict(zip(self.names, args, strict=True))
         try:
@@ -131,7 +136,7 @@ def _flaw(value: Any, text: str) -> str | None:
         return (
             "it holds a NUL character, which PostgreSQL cannot store: remove it or encode the data as base64"
         )
-    if "null" in text or text.count("[") + text.count("{") > MAX_DEPTH:
+    if "null" in text or (len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH):
         return _walked(msgspec.to_builtins(value, enc_hook=_to_builtins))
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -91,6 +91,8 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
 
     *args* and *retry* are JSON text as stored; *timeout* is in seconds; *id* and *attempt* together
     are the fence that every later write names.  *started* is False for a job that waits in the buffer.
+    *enqueued* and *claimed* are the database's times in seconds since 1970, and *tags* is None where there
+    are none: a driver makes numbers in less time than dates and lists, for which most jobs have no use.
     """
 
     id: int
@@ -104,12 +106,22 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     args: str
     retry: str | None
     meta: str
-    tags: list[str]
+    tags: list[str] | None
     trace: str | None
-    enqueued_at: datetime
-    claimed_at: datetime
+    enqueued: float
+    claimed: float
     started: bool
     place: int = 0
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When the job was enqueued."""
+        return datetime.fromtimestamp(self.enqueued, UTC)
+
+    @property
+    def claimed_at(self) -> datetime:
+        """When this attempt was claimed."""
+        return datetime.fromtimestamp(self.claimed, UTC)
 
 
 @dataclass(frozen=True, slots=True)

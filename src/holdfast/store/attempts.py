@@ -13,7 +13,7 @@ from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Complete, Fail, PutBack, Stop
 from holdfast.rules.marks import Horizon, from_the_start
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, column, is_any
+from holdfast.store.statement import Row, Statement, column, is_any, numbers
 
 _SQL = blocks("attempts")
 _BEST_FIRST = attrgetter("priority", "place")
@@ -101,25 +101,29 @@ def _horizon(rows: Sequence[Row]) -> Horizon:
 def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
     """End attempts and their jobs; answers the jobs whose lease still held."""
     ended = sorted(ended, key=lambda one: one.fence.job_id)
+    decisions = [one.decision for one in ended]
+    if all(type(decision) is Complete and decision.result is None for decision in decisions):
+        # Most jobs end well and have nothing to say.
+        decisions = []
     parameters = (
-        [one.fence.job_id for one in ended],
-        [one.fence.attempt for one in ended],
-        [_OUTCOME[type(one.decision)] for one in ended],
-        _sparse([getattr(one.decision, "reason", None) for one in ended]),
-        _sparse([getattr(one.decision, "result", None) for one in ended]),
-        _sparse([getattr(one.decision, "error", None) for one in ended]),
-        [one.seconds for one in ended],
-        _sparse([1 if isinstance(one.decision, Fail) and one.decision.counts else None for one in ended]),
+        numbers([one.fence.job_id for one in ended]),
+        numbers([one.fence.attempt for one in ended]),
+        _sparse([_OUTCOME[type(decision)] for decision in decisions]),
+        _sparse([getattr(decision, "reason", None) for decision in decisions]),
+        _sparse([getattr(decision, "result", None) for decision in decisions]),
+        _sparse([getattr(decision, "error", None) for decision in decisions]),
+        numbers([one.seconds for one in ended]),
+        _sparse([1 if isinstance(decision, Fail) and decision.counts else None for decision in decisions]),
     )
     return Statement("finish_jobs", _SQL["finish_jobs"], parameters, column)
 
 
 def _sparse(values: list[T | None]) -> list[T | None]:
-    # Most jobs end with nothing to say, and unnest() gives as many nulls for no values at all.
+    # unnest() gives as many nulls for no values at all.
     return values if any(value is not None for value in values) else []
 
 
-_OUTCOME: dict[type, str] = {Complete: "completed", Fail: "failed", Stop: "cancelled"}
+_OUTCOME: dict[type, str | None] = {Complete: None, Fail: "failed", Stop: "cancelled"}
 
 
 def put_back_jobs(returned: Sequence[Returned]) -> Statement[list[int]]:
@@ -149,9 +153,9 @@ def start_jobs(begun: Sequence[tuple[Fence, float]]) -> Statement[list[int]]:
     """Mark buffered attempts as running; each comes with how many seconds ago its handler began."""
     begun = sorted(begun, key=lambda one: one[0].job_id)
     parameters = (
-        [fence.job_id for fence, _ in begun],
-        [fence.attempt for fence, _ in begun],
-        [seconds for _, seconds in begun],
+        numbers([fence.job_id for fence, _ in begun]),
+        numbers([fence.attempt for fence, _ in begun]),
+        numbers([seconds for _, seconds in begun]),
     )
     return Statement("start_jobs", _SQL["start_jobs"], parameters, column)
 

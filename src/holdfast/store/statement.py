@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 T = TypeVar("T")
 
 Row = Sequence[Any]
@@ -22,6 +24,14 @@ class Statement(Generic[T]):
     text: str
     parameters: tuple[Any, ...]
     reader: Callable[[Sequence[Row]], T]
+
+
+def numbers(values: Sequence[float]) -> str:
+    """Return *values* as the text of a PostgreSQL array, for ``$1::text::bigint[]`` and the like.
+
+    A driver takes twenty times as long to pack a list of numbers one by one.
+    """
+    return "{" + msgspec.json.encode(values).decode()[1:-1] + "}"
 
 
 def first_value(rows: Sequence[Row]) -> Any:

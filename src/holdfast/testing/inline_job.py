@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -56,7 +57,7 @@ class InlineJob:
     def claimed(self) -> ClaimedJob:
         """Begin an attempt, as a worker would get it."""
         self.attempt, self.outcome, self.reason, self.error = self.attempt + 1, None, None, None
-        request, now = self.request, datetime.now(UTC)
+        request = self.request
         return ClaimedJob(
             id=self.id,
             attempt=self.attempt,
@@ -71,8 +72,8 @@ class InlineJob:
             meta=request.meta,
             tags=request.tags,
             trace=request.trace,
-            enqueued_at=self.created_at,
-            claimed_at=now,
+            enqueued=self.created_at.timestamp(),
+            claimed=time.time(),
             started=True,
         )
 

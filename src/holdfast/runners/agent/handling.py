@@ -123,8 +123,8 @@ class HandlerWork(Work):
             args=bytes(self._spec.args).decode(),
             retry=None,
             meta=msgspec.json.encode(job.meta).decode(),
-            enqueued_at=job.enqueued_at or now,
-            claimed_at=job.offered_at or now,
+            enqueued=(job.enqueued_at or now).timestamp(),
+            claimed=(job.offered_at or now).timestamp(),
             started=True,
             **facts,
         )

@@ -109,14 +109,15 @@ $$;
 
 -- Claims up to *wanted* jobs from one queue under its limit for the fleet and for each concurrency key.  The first *free*
 -- of them are running, the others wait in the worker's buffer.  There a job takes up room of its key, which it is the next
--- to have anyway; room of the fleet's limit others may have a better use for, so with such a limit *free* is all there is.
+-- to have anyway; room of the fleet's limit others may have a better use for, so with such a limit *free* is all there is, and one
+-- job where nothing is free.
 -- Locks the queue's limits until the transaction ends, so what is counted here cannot grow meanwhile; the worker's own
 -- row against being declared lost; then live_jobs rows, skipping those that others hold.  Nothing comes back where
 -- there is nothing to do, the queue is paused or full, or the worker may not claim.
 create function holdfast.claim_limited(taker bigint, queue text, kinds text[], free integer, wanted integer) returns table (
     job_id bigint, attempt integer, failures integer, kind text, from_queue text, priority integer,
     max_attempts integer, timeout double precision, args text, retry text, meta text, tags text[], trace text,
-    created_at timestamptz, claimed_at timestamptz, is_started boolean, place bigint
+    created double precision, claimed double precision, is_started boolean, place bigint
 )
 language plpgsql
 as $$
@@ -144,7 +145,7 @@ begin
     into rule from holdfast.queues q where q.name = queue;
     most := wanted;
     if rule.max_running is not null then
-        select least(free, rule.max_running - count(*)) into most
+        select least(wanted, greatest(free, 1), rule.max_running - count(*)) into most
         from holdfast.live_jobs r where r.worker_id is not null and r.queue = queue;
     end if;
     if rule.paused or most <= 0 then
@@ -178,6 +179,7 @@ begin
     from holdfast.jobs j
     where l.job_id = any (best) and j.id = any (array[l.job_id]) and j.revision >= l.revision
     returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
-              j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, l.state = 'running', l.place;
+              j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
+              date_part('epoch', l.claimed_at), l.state = 'running', l.place;
 end
 $$;

@@ -46,7 +46,8 @@ from holdfast.jobs j
 where l.job_id = any ((select p.ids from picked p)::bigint[])
   and j.id = any (array[l.job_id]) and j.revision >= l.revision
 returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
-          j.retry::text, j.meta::text, j.tags, j.trace, j.created_at, l.claimed_at, l.state = 'running', l.place;
+          j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
+          date_part('epoch', l.claimed_at), l.state = 'running', l.place;
 
 -- name: find_leftovers
 -- What a worker must know before it trusts that all up to a place is taken: the number that the next transaction will
@@ -77,14 +78,14 @@ select pg_advisory_xact_lock(hashtext('holdfast.limits'), hashtext($1::text));
 select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integer, $5::integer);
 
 -- name: finish_jobs
--- Ends attempts and their jobs: completed, failed or cancelled.  $7 is how many seconds each handler ran; an array that says
--- the same of all, no reason, no result, no error or no failure to add, may be empty.
+-- Ends attempts and their jobs: failed, cancelled, or completed where $3 has no outcome.  $7 is how many seconds each handler
+-- ran; an array that has nothing to say of any, no outcome, reason, result, error or failure to add, may be empty.
 -- Locks live_jobs rows in the order given, which is id order, as everybody who waits for several rows does; then, by a
 -- trigger, those of the parents of children that end, in id order as well.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
 with ended as (
-    select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::text[], $5::jsonb[], $6::text[],
-                         $7::double precision[], $8::integer[])
+    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text[], $5::jsonb[], $6::text[],
+                         $7::text::double precision[], $8::integer[])
         as e (job_id, attempt, outcome, reason, result, error, seconds, failed)
 ), gone as (
     delete from holdfast.live_jobs l using ended e
@@ -94,7 +95,8 @@ with ended as (
 )
 insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
                                     started_at, finished_at, result, error, parent_id, family_id)
-select g.job_id, g.queue, g.kind, g.outcome, g.reason, g.attempt, g.failures + coalesce(g.failed, 0), g.worker_id, g.claimed_at,
+select g.job_id, g.queue, g.kind, coalesce(g.outcome, 'completed'), g.reason, g.attempt,
+       g.failures + coalesce(g.failed, 0), g.worker_id, g.claimed_at,
        greatest(g.claimed_at, holdfast.now() - make_interval(secs => g.seconds)), holdfast.now(), g.result, g.error,
        g.parent_id, g.family_id
 from gone g
@@ -154,7 +156,7 @@ order by a.attempt desc limit 1;
 -- Locks live_jobs rows in the order given, which is id order.  An attempt that is missing from the answer runs
 -- already, or has lost its lease.
 with begun as (
-    select * from unnest($1::bigint[], $2::integer[], $3::double precision[]) as b (job_id, attempt, seconds)
+    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text::double precision[]) as b (job_id, attempt, seconds)
 )
 update holdfast.live_jobs l
 set state = 'running', started_at = greatest(l.claimed_at, holdfast.now() - make_interval(secs => b.seconds))
