@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.client.operator import Operator
 from holdfast.testing import Probe, ThrowawayDatabase
-from holdfast.worker import claimer
+from holdfast.worker import claimer, slumber
 
 # So rare that a test which needs a poll would time out.
 NEVER = 60.0
@@ -141,6 +143,19 @@ async def test_an_urgent_job_overtakes_the_backlog(client: holdfast.Client, work
     assert order == ["first", "urgent", "second", "third"]
 
 
+def standstill(app: holdfast.App, go: asyncio.Event, process: Callable[[], Any]) -> Any:
+    """Return a job that shuts *go*, and waits for it, once more is in the buffer than its slots took."""
+    go.set()
+
+    @app.job
+    async def step() -> None:
+        if len(process().worker.claimer._buffer) > 5:
+            go.clear()
+        await go.wait()
+
+    return step
+
+
 @pytest.mark.parametrize("change", ["pause", "limit", "key_limit"])
 async def test_what_waits_in_the_buffer_obeys_a_queue_that_is_paused_or_limited_now(
     client: holdfast.Client,
@@ -154,14 +169,7 @@ async def test_what_waits_in_the_buffer_obeys_a_queue_that_is_paused_or_limited_
     # However slow this machine is: nothing goes back for the time that it has waited.
     monkeypatch.setattr(claimer, "STALE", 600.0)
     app, go = holdfast.App(), asyncio.Event()
-    go.set()
-
-    @app.job
-    async def step() -> None:
-        # From here on both slots stand still, and more waits in the buffer than they took.
-        if len(process.worker.claimer._buffer) > 5:
-            go.clear()
-        await go.wait()
+    step = standstill(app, go, lambda: process)
 
     async def is_shut() -> bool:
         return not go.is_set()
@@ -223,17 +231,20 @@ async def test_jobs_of_a_key_claimed_ahead_never_overlap(client: holdfast.Client
     assert max(ahead) > 0
 
 
-async def test_a_limited_queue_is_not_starved_by_one_with_keys(
-    client: holdfast.Client, work: Any, db: ThrowawayDatabase
+@pytest.mark.parametrize("priority", [5, 9])
+@pytest.mark.parametrize("beside", ["jobs with keys", "jobs without"])
+async def test_a_limited_queue_is_not_starved_by_what_fills_the_buffer(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, beside: str, priority: int
 ) -> None:
-    """Jobs with keys are not claimed ahead beside it, so slots fall free for it long before they are done."""
-    app, keyed, limited = holdfast.App(), list[int](), list[int]()
+    """One of its jobs at a time goes before all others, and no more of the limit is held without running."""
+    app, others, limited, ahead = holdfast.App(), list[int](), list[int](), list[int]()
     done = asyncio.Event()
 
     @app.job
     async def step(n: int) -> None:
+        ahead.append(sum(entry[-1].queue == "capped" for entry in process.worker.claimer._buffer._entries))
         await asyncio.sleep(0.001)
-        keyed.append(n)
+        others.append(n)
 
     @app.job
     async def rare(n: int) -> None:
@@ -241,14 +252,118 @@ async def test_a_limited_queue_is_not_starved_by_one_with_keys(
         if len(limited) == 5:
             done.set()
 
-    await Operator(db.database, "tester").queues.limit("capped", 1, create=True)
-    for key in range(300):
-        await client.enqueue_many([step.job(key)] * 10, queue="keyed", concurrency_key=str(key))
-    await client.enqueue_many([rare.job(n) for n in range(5)], queue="capped")
-    await work(app, slots=2, poll=NEVER, queues=("keyed", "capped"))
+    await Operator(db.database, "tester").queues.limit("capped", 3, create=True)
+    for n in range(300):
+        jobs = [step.job(n)] * 10
+        if beside == "jobs with keys":
+            await client.enqueue_many(jobs, queue="others", concurrency_key=str(n))
+        else:
+            await client.enqueue_many(jobs, queue="others")
+    await client.enqueue_many([rare.job(n) for n in range(5)], queue="capped", priority=priority)
+    process = await work(app, slots=2, poll=NEVER, queues=("others", "capped"))
     async with asyncio.timeout(60):
         await done.wait()
-    assert len(keyed) < 1500
+    assert len(others) < 1500
+    assert max(ahead) <= 1
+
+
+async def test_the_next_claim_is_under_way_before_handlers_go_on(
+    client: holdfast.Client, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While there is more than a claim brings, the database is not left without one."""
+    app, order, done = holdfast.App(), list[str](), asyncio.Event()
+
+    @app.job
+    async def step() -> None:
+        order.append("handler")
+        if order.count("handler") == 5000:
+            done.set()
+
+    asked = claimer.Claimer.claim
+
+    async def claim(self: claimer.Claimer, *queues: Any, **amount: Any) -> Any:
+        order.append("asks")
+        claimed = await asked(self, *queues, **amount)
+        order.append("has")
+        return claimed
+
+    monkeypatch.setattr(claimer.Claimer, "claim", claim)
+    await client.enqueue_many([step.job()] * 5000)
+    await work(app, slots=5, poll=NEVER)
+    async with asyncio.timeout(60):
+        await done.wait()
+    assert ("has", "asks") in pairwise(order)
+
+
+async def test_a_worker_that_hears_nothing_asks_for_limits_now_and_then(work: Any) -> None:
+    """Behind a pooler it also does so where one full claim follows another and it never rests."""
+    process = await work(holdfast.App(), poll=NEVER, listen=False)
+    one = process.worker.claimer
+    await one.turn()
+    one._limited_at -= NEVER
+    before = one._limited_at
+    await one.turn()
+    assert one._limited_at > before
+
+
+async def test_a_limited_queue_has_its_turn_where_slots_are_rarely_free(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase
+) -> None:
+    """Slow handlers leave no room to claim ahead: what slot falls free, queues take in turns."""
+    app, done, over = holdfast.App(), list[str](), asyncio.Event()
+
+    @app.job
+    async def step(queue: str) -> None:
+        await asyncio.sleep(0.15)
+        done.append(queue)
+        if done.count("capped") == 3:
+            over.set()
+
+    await Operator(db.database, "tester").queues.limit("capped", 1, create=True)
+    await client.enqueue_many([step.job("others")] * 60, queue="others")
+    await client.enqueue_many([step.job("capped")] * 3, queue="capped")
+    await work(app, slots=1, poll=NEVER, queues=("others", "capped"))
+    async with asyncio.timeout(60):
+        await over.wait()
+    assert len(done) < 20
+
+
+async def test_what_waits_in_the_buffer_too_long_is_given_back_before_the_next_poll(
+    client: holdfast.Client,
+    work: Any,
+    db: ThrowawayDatabase,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Slots that stand still keep no key from other workers, however rarely this one looks."""
+    monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
+    monkeypatch.setattr(claimer, "STALE", 0.3)
+    app, go = holdfast.App(), asyncio.Event()
+    step = standstill(app, go, lambda: process)
+    process = await work(app, slots=2, poll=NEVER)
+    for key in range(40):
+        await client.enqueue_many([step.job()] * 50, concurrency_key=str(key))
+    given_back = "select count(*) from holdfast.attempts where reason like 'it waited too long%'"
+    await eventually(lambda: db.value(given_back))
+    go.set()
+
+
+async def test_a_key_is_free_again_when_a_handlers_own_transaction_has_ended_its_job(
+    client: holdfast.Client, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next job of the key is looked for at once, and not at the next poll."""
+    monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
+    app = holdfast.App()
+
+    @app.job
+    async def step(job: holdfast.Job) -> None:
+        async with job.transaction():
+            pass
+
+    await work(app, slots=2, poll=NEVER)
+    handles = await client.enqueue_many([step.job()] * 10, concurrency_key="one")
+    for handle in handles:
+        await client.wait(handle.id, timeout=20)
 
 
 async def test_a_kind_of_another_application_is_left_alone(

@@ -66,7 +66,7 @@ class Settings:
     ttl: float = _setting(30.0, duration(1), "how long a lease lasts without renewal")
     poll: float = _setting(5.0, duration(0.05), "how often a worker looks for jobs that nobody told it of")
     grace: float = _setting(30.0, duration(0), "how long running jobs may go on after a stop is asked for")
-    prefetch: int = _setting(2000, whole(0, 100_000), "the most jobs claimed beyond the slots")
+    prefetch: int = _setting(4000, whole(0, 100_000), "the most jobs claimed beyond the slots")
     listen: bool = _setting(True, switch(), "wake up by LISTEN; never through a pooler")
     metrics_port: int | None = _setting(
         None, whole(1, 65_535), "serve metrics on this port; nothing if unset"

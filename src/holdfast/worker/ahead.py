@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import time
 
+from holdfast.worker.buffer import Buffer
 from holdfast.worker.slots import Slots
 
 # The buffer holds about this many seconds of work.
 AHEAD = 0.1
-# Over how many seconds at least the pace is measured.
+# Over how many seconds of work at least the pace is measured.
 SPAN = 0.02
+# What was measured this many seconds ago says nothing any more.
+FORGET = 1.0
 
 
 class Ahead:
     """Room in the buffer for a tenth of a second of work at the present pace, and for *most* jobs at most.
 
-    The pace falls at once and rises by halves, so that one lucky moment claims nothing that waits long.
+    The pace is that of slots which have work: time in which they wait for jobs does not count, for each slot
+    its share, or a worker whose claims are slow would claim less and less.  It falls at once and rises by
+    halves, so that one lucky moment claims nothing that waits long.
     """
 
-    def __init__(self, slots: Slots, most: int) -> None:
-        self._slots, self._most = slots, most
+    def __init__(self, slots: Slots, buffer: Buffer, most: int) -> None:
+        self._slots, self._buffer, self._most = slots, buffer, most
         self._pace = 0.0
-        self._measured_at, self._done = time.monotonic(), 0
+        self._note(time.monotonic())
         self.room = 0
 
     @property
@@ -32,9 +37,14 @@ class Ahead:
     def measure(self) -> None:
         """See what the slots have done since the last measurement."""
         now = time.monotonic()
-        passed = now - self._measured_at
-        if passed >= SPAN:
-            pace = (self._slots.done - self._done) / passed
+        passed = now - self._noted_at
+        worked = passed - (self._buffer.hunger(now) - self._hunger) / self._slots.count
+        pace = (self._slots.done - self._done) / max(worked, SPAN)
+        # Too little work to tell a slower pace, or none at all, says nothing of it.
+        if worked >= SPAN or passed >= FORGET or (pace > self._pace and passed >= SPAN):
             self._pace = pace if pace < self._pace else (self._pace + pace) / 2
-            self._measured_at, self._done = now, self._slots.done
+            self._note(now)
             self.room = min(self._most, int(self._pace * AHEAD))
+
+    def _note(self, now: float) -> None:
+        self._noted_at, self._done, self._hunger = now, self._slots.done, self._buffer.hunger(now)

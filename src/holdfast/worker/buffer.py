@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Set
 from holdfast.model.job import ClaimedJob
 
 Entry = tuple[int, int, int, float, ClaimedJob]
+# Better than every priority.
+FAVOURED = -1
 
 
 class Buffer:
@@ -17,14 +19,17 @@ class Buffer:
     def __init__(self) -> None:
         self._entries: list[Entry] = []
         self._waiters: list[asyncio.Future[None]] = []
+        self._hunger, self._counted_at = 0.0, time.monotonic()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Add jobs and wake as many waiting slots."""
+    def put(self, jobs: Iterable[ClaimedJob], *, favoured: bool = False) -> None:
+        """Add jobs, where they are *favoured* before all others, and wake as many waiting slots."""
         now = time.monotonic()
-        self._entries += [(job.priority, job.place, job.id, now, job) for job in jobs]
+        self._entries += [
+            (FAVOURED if favoured else job.priority, job.place, job.id, now, job) for job in jobs
+        ]
         # What is in order already and what a claim brings are merged as they are: quicker than a heap.
         self._entries.sort(reverse=True)
         self._wake(len(self._entries))
@@ -33,6 +38,7 @@ class Buffer:
         """Take the best job, waiting for one; with when it was put here, by the monotonic clock."""
         while not self._entries:
             waiter = asyncio.get_running_loop().create_future()
+            self.hunger(time.monotonic())
             self._waiters.append(waiter)
             try:
                 await waiter
@@ -41,10 +47,26 @@ class Buffer:
                 if waiter.done() and not waiter.cancelled():
                     self._wake(1)
                 elif waiter in self._waiters:
+                    self.hunger(time.monotonic())
                     self._waiters.remove(waiter)
                 raise
         *_, since, job = self._entries.pop()
         return job, since
+
+    @property
+    def has_favoured(self) -> bool:
+        """True while a favoured job waits here."""
+        return bool(self._entries) and self._entries[-1][0] == FAVOURED
+
+    def oldest(self, default: float) -> float:
+        """Return when what has waited longest was put here, by the monotonic clock."""
+        return min((entry[-2] for entry in self._entries), default=default)
+
+    def hunger(self, now: float) -> float:
+        """Return how many seconds slots have waited for jobs so far, all of them added up."""
+        self._hunger += len(self._waiters) * (now - self._counted_at)
+        self._counted_at = now
+        return self._hunger
 
     def give_up(self, older_than: float = 0.0) -> list[ClaimedJob]:
         """Remove and return what has waited at least *older_than* seconds."""
@@ -66,6 +88,7 @@ class Buffer:
         return [entry[-1] for entry in reversed(taken)]
 
     def _wake(self, most: int) -> None:
+        self.hunger(time.monotonic())
         while most > 0 and self._waiters:
             waiter = self._waiters.pop()
             if not waiter.done():

@@ -32,6 +32,8 @@ STALE = 1.0
 RECONCILE_EVERY = 10.0
 # How old the queues' limits may be where changes are announced, in seconds.
 LIMITS_AGE = 60.0
+# By how much polls differ, so that workers do not look at the same moment.
+SPREAD = 0.2
 
 
 class Claimer(Service):
@@ -62,11 +64,13 @@ class Claimer(Service):
         self._order = list(config.queues)
         self._limited: dict[str, bool] | None = None
         self._key_limits: dict[str, int] = {}
+        # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
+        self._limits_age = LIMITS_AGE if config.listens else config.poll * (1 - SPREAD)
         self._limited_at, self._half = 0.0, 0
         self._doubtful, self._reconciled_at = False, time.monotonic()
         self._more, self._called = True, False
         self._claims, self._slumber = Claims(database), Slumber(database)
-        self._ahead = Ahead(slots, config.prefetch)
+        self._ahead = Ahead(slots, buffer, config.prefetch)
         slots.freed, reporter.settled = self._freed, self._reported
 
     def begin(self, worker_id: int) -> None:
@@ -103,12 +107,20 @@ class Claimer(Service):
 
     async def turn(self) -> float:
         """Claim once; answer how long to rest."""
+        now = time.monotonic()
+        if now - self._limited_at > self._limits_age:
+            self._limited = None
         if self._may_claim:
-            if self._doubtful or time.monotonic() - self._reconciled_at > RECONCILE_EVERY:
+            if self._doubtful or now - self._reconciled_at > RECONCILE_EVERY:
                 await self.reconcile()
             await self._limited_among(tuple(self._order))
         # A stop may have begun while the database answered.
         return await self._fill() if self._may_claim else self._config.poll
+
+    async def _rest(self, seconds: float) -> None:
+        # A turn that claimed has let the loop turn; the next claim is under way before the handlers go on.
+        if seconds > 0:
+            await super()._rest(seconds)
 
     async def _fill(self) -> float:
         self._ahead.measure()
@@ -120,7 +132,7 @@ class Claimer(Service):
             # Called in vain: it looks when a slot is free, so whoever enqueues need not call.
             if self._called:
                 await self._slumber.note(asleep=False)
-            return STALE if len(self._buffer) else self._config.poll
+            return self._until_stale(self._config.poll)
         queues = tuple(self._order)
         # Queues take turns at the front, so that a full one does not starve the others.
         self._order.append(self._order.pop(0))
@@ -129,41 +141,57 @@ class Claimer(Service):
         self._more, self._called = len(claimed) >= wanted, False
         if claimed:
             self._slumber.busy()
-            # Handlers begin before anything else is done here.
-            await asyncio.sleep(0)
         if self._more:
             await self._slumber.stay_awake()
             return 0.0
+        if claimed:
+            # Handlers begin before anything else is done here.
+            await asyncio.sleep(0)
         rest = await self._slumber.rest(found=bool(claimed)) if self._config.listens else None
         rest = self._jittered_poll() if rest is None else rest
-        # What waits here too long is given back in time.
-        return min(rest, STALE) if len(self._buffer) else rest
+        return self._until_stale(rest)
+
+    def _until_stale(self, rest: float) -> float:
+        # What waits in the buffer too long is given back in time.
+        now = time.monotonic()
+        return min(rest, max(0.001, self._buffer.oldest(now + rest) + STALE - now))
+
+    @property
+    def _may_favour(self) -> bool:
+        # One at a time: it begins next, and what is urgent waits for no more than that.
+        return len(self._buffer) > 0 and not self._buffer.has_favoured
 
     async def claim(self, queues: tuple[str, ...], *, free: int, wanted: int) -> list[ClaimedJob]:
         """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots."""
         demand = Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=wanted, free=free)
         limited = await self._limited_among(queues)
         plain = tuple(queue for queue in queues if queue not in limited)
+        claimed: list[ClaimedJob] = []
         self._doubtful = True
-        claimed = await self._claims.plain(replace(demand, queues=plain)) if plain else []
-        self._keep(demand, claimed)
-        # A buffered job would use up the fleet's limit without running: only free slots take from there.
-        # Beside such a queue nothing else with limits is claimed ahead, or no slot would be free for it.
-        is_capped = any(limited.values())
-        for queue in (queue for queue in queues if queue in limited):
-            open_slots = max(0, free - len(claimed))
-            most = open_slots if is_capped else wanted - len(claimed)
+        # Those without limits are asked together, when it is the turn of the first of them.
+        for asked in dict.fromkeys((queue,) if queue in limited else plain for queue in queues):
+            open_slots, most = max(0, free - len(claimed)), wanted - len(claimed)
+            is_turn = False
+            if limited.get(asked[0]):
+                # A buffered job would use up the limit without running: only free slots take from there.
+                # Where others keep the buffer filled none is ever free, so at its turn one job goes in front.
+                is_turn = not open_slots and asked[0] == queues[0] and self._may_favour
+                most = 1 if is_turn else open_slots
             if self._may_claim and most > 0:
-                rest = replace(demand, free=open_slots, limit=most)
-                more = await self._database.run_read_committed(attempts.claim_limited(rest, queue))
-                self._keep(demand, more)
-                claimed += more
+                rest = replace(demand, queues=asked, free=open_slots, limit=most)
+                if asked[0] in limited:
+                    limited_claim = attempts.claim_limited(rest, asked[0])
+                    found = await self._database.run_read_committed(limited_claim)
+                else:
+                    found = await self._claims.plain(rest)
+                self._keep(demand, found, favoured=is_turn)
+                claimed += found
         self._doubtful = False
         if claimed:
             self.events.emit("jobs.claimed", count=len(claimed))
         return claimed
 
-    def _keep(self, demand: Demand, claimed: list[ClaimedJob]) -> None:
+    def _keep(self, demand: Demand, claimed: list[ClaimedJob], *, favoured: bool = False) -> None:
         # An answer that comes after the worker was declared lost is about jobs that others have now.
         if demand.worker_id == self.worker_id:
             self._held.take(Fence(job.id, job.attempt) for job in claimed)
@@ -171,7 +199,7 @@ class Claimer(Service):
                 # The claim was under way when the worker was told to take nothing more.
                 self._put_back(claimed, "the worker takes nothing more")
             else:
-                self._buffer.put(claimed)
+                self._buffer.put(claimed, favoured=favoured)
 
     async def _limited_among(self, queues: tuple[str, ...]) -> dict[str, bool]:
         """Return which of *queues* have limits, each with whether one is for the fleet."""
@@ -206,10 +234,7 @@ class Claimer(Service):
         self._doubtful, self._reconciled_at = False, time.monotonic()
 
     def _jittered_poll(self) -> float:
-        # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
-        if not self._config.listens or time.monotonic() - self._limited_at > LIMITS_AGE:
-            self._limited = None
-        return self._config.poll * random.uniform(0.8, 1.2)  # noqa: S311 - spreads polls, guards nothing
+        return self._config.poll * random.uniform(1 - SPREAD, 1 + SPREAD)  # noqa: S311 - guards nothing
 
     def give_back(self, older_than: float, reason: str) -> None:
         """Give buffered jobs back unspent."""

@@ -22,7 +22,7 @@ class WorkerConfig:
     ttl: float = 30.0
     poll: float = 5.0
     grace: float = 30.0
-    prefetch: int = 2000
+    prefetch: int = 4000
     labels: tuple[str, ...] = ()
     name: str | None = None
     listen: bool = True
