@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from tests.scenarios.ferry import Forward, Message
+from tests.scenarios.ferry import Ferry, Forward, Message
 from tests.scenarios.forker import forking
 from tests.scenarios.islands import ADDRESSES, Islands, NoSea
 from tests.scenarios.yard import PATIENCE, Yard, yard
@@ -65,27 +65,23 @@ class Death:
     after: bool
 
 
-class Lives:
-    """Lives of assignments in one yard, one after the other."""
+class Life:
+    """The life of an assignment, with a *death* of its service in it."""
 
-    def __init__(self, ground: Yard) -> None:
-        self._yard, self._count = ground, 0
+    def __init__(self, ground: Yard, death: Death | None) -> None:
+        self._yard, self._death = ground, death
         self._places: list[Place] = []
-        self._death: Death | None = None
-        self.died = False
         self._rebirth: asyncio.Task[None] | None = None
 
-    async def live(self, death: Death | None) -> list[str]:
+    async def live(self) -> list[str]:
         """Let a runner do one command, from its registration to its goodbye; answers what went wrong."""
-        self._places, self._death, self.died, self._rebirth = [], death, False, None
-        self._count += 1
-        name = f"runner-{self._count}"
-        ferry = await self._yard.ferry()
-        ferry.carry = self._carry
         job_id = await self._yard.enqueue(SCRIPT, env={"LONG": LONG_SPEC}, artifacts=["kept.txt"])
-        runner = await self._yard.start_runner(name, ferry.address, "--once")
-        async with asyncio.timeout(PATIENCE):
-            code = await runner.ended
+        async with Ferry(self._yard.port) as ferry:
+            ferry.carry = self._carry
+            runner = await self._yard.start_runner(f"runner-{job_id}", ferry.address, "--once")
+            async with asyncio.timeout(PATIENCE):
+                code = await runner.ended
+        # Nothing is carried any more, so no death can come later than this.
         if self._rebirth is not None:
             await self._rebirth
         problems = await self._yard.history({job_id: SAID})
@@ -96,18 +92,16 @@ class Lives:
         place = Place(message.name, counts[message.name] + 1)
         self._places.append(place)
         if self._death == Death(place, after=False):
-            await self._die()
+            self._die()
             return None
         answer = await forward(message)
         if self._death == Death(place, after=True):
-            await self._die()
+            self._die()
             return None
         return answer
 
-    async def _die(self) -> None:
-        self.died = True
-        await self._yard.end_server()
-        self._rebirth = asyncio.create_task(self._yard.start_server())
+    def _die(self) -> None:
+        self._rebirth = asyncio.create_task(self._yard.restart_server())
 
     async def _untruths(self, job_id: int, code: int) -> list[str]:
         expected = {
@@ -122,8 +116,13 @@ class Lives:
 
     @property
     def places(self) -> set[Place]:
-        """The requests of the last life."""
+        """The requests that were made."""
         return set(self._places)
+
+    @property
+    def died(self) -> bool:
+        """True once the death has come."""
+        return self._rebirth is not None
 
 
 @pytest.mark.timeout(600)
@@ -135,11 +134,10 @@ async def test_an_assignment_survives_the_death_of_its_service_at_every_request(
         forker = await stack.enter_async_context(forking())
         yards = [await stack.enter_async_context(yard(dsn, forker, tmp_path)) for _ in range(YARDS)]
         await asyncio.gather(*(one.open() for one in yards))
-        lives = [Lives(one) for one in yards]
-        assert await asyncio.gather(*(one.live(None) for one in lives)) == [[]] * YARDS
+        lives = [Life(one, None) for one in yards]
+        assert await asyncio.gather(*(one.live() for one in lives)) == [[]] * YARDS
         places = set.intersection(*(one.places for one in lives))
-        deaths = [Death(place, after) for place in places for after in (False, True)]
-        ends = await _died(lives, deaths)
+        ends = await _died(yards, [Death(place, after) for place in places for after in (False, True)])
     assert {death: problems for death, (_, problems) in ends.items() if problems} == {}
     missed = [death for death, (died, _) in ends.items() if not died and death.place.name not in RESTLESS]
     assert missed == []
@@ -156,20 +154,23 @@ async def test_an_assignment_survives_the_death_of_its_service_at_every_request(
     }
 
 
-async def _died(lives: list[Lives], deaths: list[Death]) -> dict[Death, tuple[bool, list[str]]]:
+async def _died(yards: list[Yard], deaths: list[Death]) -> dict[Death, tuple[bool, list[str]]]:
     """Die all deaths, in whichever yard is free; answers whether each has come, and what went wrong."""
     ends: dict[Death, tuple[bool, list[str]]] = {}
 
-    async def use(one: Lives) -> None:
+    async def use(ground: Yard) -> None:
         while deaths:
             death = deaths.pop()
             for _ in range(TRIES):
-                problems = await one.live(death)
-                ends[death] = (one.died, problems)
-                if one.died or problems or death.place.name in RESTLESS:
+                life = Life(ground, death)
+                problems = await life.live()
+                ends[death] = (life.died, problems)
+                if life.died or problems or death.place.name in RESTLESS:
                     break
 
-    await asyncio.gather(*map(use, lives))
+    async with asyncio.TaskGroup() as group:
+        for ground in yards:
+            group.create_task(use(ground))
     return ends
 
 

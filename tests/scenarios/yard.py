@@ -52,7 +52,6 @@ class Yard:
         self.diary = folder / "diary"
         self.host, self.namespace = "127.0.0.1", ""
         self.server: Fork | None = None
-        self._starts = 0
         self._token = ""
 
     async def open(self) -> None:
@@ -71,11 +70,10 @@ class Yard:
             "HOLDFAST_SCHEMA": self.db.schema,
             "HOLDFAST_RUNNER_LOST_AFTER": f"{self.lost_after:g}s",
         }
-        place = (f"--host={self.host}", f"--port={self.port}")
+        place, said = (f"--host={self.host}", f"--port={self.port}"), len(self._log("serve"))
         self.server = await self._start("serve", variables, "serve", *place, namespace=self.namespace)
-        self._starts += 1
         async with asyncio.timeout(PATIENCE):
-            while self._log("serve").count('"web.served"') < self._starts:
+            while '"web.served"' not in self._log("serve")[said:]:
                 assert not self.server.ended.done(), self._log("serve")
                 await asyncio.sleep(GLANCE)
 
@@ -87,6 +85,11 @@ class Yard:
         """Kill the service."""
         if self.server is not None:
             await self.server.kill()
+
+    async def restart_server(self) -> None:
+        """Kill the service and start it anew."""
+        await self.end_server()
+        await self.start_server()
 
     async def start_runner(self, name: str, address: str, *flags: str, namespace: str = "") -> Fork:
         """Start a runner that knows nothing but the address of its service."""
