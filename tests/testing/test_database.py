@@ -1,5 +1,8 @@
 """A throw-away database leaves nothing behind and destroys nothing of others."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from holdfast.errors import DatabaseUnavailable, InputInvalid, SchemaTooNew
@@ -7,6 +10,12 @@ from holdfast.store import migrate
 from holdfast.testing import ThrowawayDatabase
 
 THERE = "select count(*) from pg_namespace where nspname = $1"
+# A table that is held by somebody who waits for another one.
+HELD = """
+    select h.relation::regclass::text from pg_locks h join pg_locks w using (pid)
+    where h.granted and not w.granted and w.relation = $1::regclass
+      and h.relation in (select oid from pg_class where relkind = 'r') and h.mode = 'AccessExclusiveLock'
+    limit 1"""
 
 
 async def test_a_schema_that_exists_is_refused_and_kept(db: ThrowawayDatabase) -> None:
@@ -40,3 +49,23 @@ async def test_a_start_that_fails_leaves_nothing(
     assert await db.value(THERE, other.schema) == 0
     with pytest.raises(DatabaseUnavailable, match="no connections yet"):
         await other.value("select 1")
+
+
+async def test_a_drop_that_meets_somebody_at_work_is_begun_anew(
+    dsn: str, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """A worker that is still there may want the tables in another order, and one has to give way."""
+    other = ThrowawayDatabase(dsn)
+    await other.__aenter__()
+    async with db.database.connection() as connection:
+        await connection.execute("set deadlock_timeout = '1min'")
+        async with connection.transaction():
+            wanted = f"{other.schema}.live_jobs"
+            await connection.execute(f"lock table {wanted} in access share mode")
+            dropping = asyncio.create_task(other.__aexit__(None, None, None))
+            held = await eventually(lambda: db.value(HELD, wanted))
+            # This waits until the drop is given up.
+            await connection.execute(f"lock table {held} in access share mode")
+        await dropping
+        await connection.execute("reset deadlock_timeout")
+    assert await db.value(THERE, other.schema) == 0

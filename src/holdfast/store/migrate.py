@@ -9,7 +9,7 @@ from hashlib import sha256
 from importlib import resources
 
 from holdfast.errors import SchemaDiffers, SchemaMissing, SchemaTooNew, SchemaTooOld
-from holdfast.store.database import Connection, Database, own_errors
+from holdfast.store.database import Connection, Database, begun_anew, own_errors
 from holdfast.store.sqlfile import rendered
 
 # A migration, or the wait for somebody else's, may take its time: a day, in seconds.
@@ -69,11 +69,20 @@ async def migrate(database: Database) -> list[Migration]:
     return [step for step in missing if await _apply(database, step)]
 
 
-async def drop(database: Database) -> None:
-    """Drop the schema with everything in it: only for one that was made to be thrown away."""
-    async with database.connection() as connection:
-        with own_errors(database.schema):
-            await connection.execute(f'drop schema if exists "{database.schema}" cascade', timeout=LONGEST)
+async def drop(database: Database, timeout: float | None = LONGEST) -> None:
+    """Drop the schema with everything in it: only for one that was made to be thrown away.
+
+    It is begun anew where somebody who still works there made it a deadlock.  *timeout* is in seconds, and
+    that of every statement where it is None.
+    """
+
+    async def once() -> None:
+        async with database.connection() as connection:
+            with own_errors(database.schema):
+                text = f'drop schema if exists "{database.schema}" cascade'
+                await connection.execute(text, timeout=timeout)
+
+    await begun_anew(once)
 
 
 async def _applied(connection: Connection, schema: str) -> Mapping[int, str | None] | None:

@@ -43,7 +43,7 @@ class ThrowawayDatabase:
             await self.database.open()
             undo.push_async_callback(self.database.close)
             await self._create()
-            undo.push_async_callback(self._drop)
+            undo.push_async_callback(migrate.drop, self.database, None)
             await migrate.migrate(self.database)
             self._stack = undo.pop_all()
         return self
@@ -61,10 +61,6 @@ class ThrowawayDatabase:
                 # It would be dropped at the end, with whatever is in it.
                 msg = f"schema {self.schema!r} is there already: a throw-away database takes only a new one"
                 raise InputInvalid(msg) from None
-
-    async def _drop(self) -> None:
-        async with self.database.connection() as connection:
-            await connection.execute(f'drop schema if exists "{self.schema}" cascade')
 
     async def fetch(self, text: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Run SQL written against schema ``holdfast`` on this schema; answers its rows."""
