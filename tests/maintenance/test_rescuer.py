@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.errors import DatabaseRefused
 from holdfast.maintenance.rescuer import BATCH, LEFT_EVERY, REST, Rescuer
 from holdfast.model.audit import Mandate
 from holdfast.model.job import ClaimedJob
@@ -123,6 +124,44 @@ async def test_what_a_worker_left_behind_when_it_stopped_is_rescued(scene: Scene
     assert await scene.db.fetch(ATTEMPTS, job.id) == [
         ("lost", f"worker {gone} (w) left without giving the job back")
     ]
+
+
+async def test_a_worker_that_has_ended_and_holds_nothing_is_looked_at_once(scene: Scene, duty: Any) -> None:
+    """What it held may be millions of dead rows: with nothing left of it, it is cleared and left alone."""
+    job = await scene.one(gone := await scene.worker())
+    lives = await scene.worker()
+    term, rescuer = await scene.lead(), duty(Rescuer)
+    await scene.run(workers.end_worker(gone))
+    for _ in range(LEFT_EVERY):
+        await rescuer.lead(term)
+    assert await scene.db.value("select outcome from holdfast.attempts where job_id = $1", job.id) == "lost"
+    cleared = await scene.db.fetch("select id, cleared from holdfast.workers order by id")
+    assert cleared == [(gone, True), (lives, False)]
+
+
+async def test_a_worker_is_not_cleared_while_a_claim_of_it_is_under_way(scene: Scene) -> None:
+    """It may have left while the server was still at work on what it asked last."""
+    await scene.enqueue()
+    gone, term = await scene.worker(), await scene.lead()
+    claiming = await scene.session()
+    transaction = claiming.transaction()
+    await transaction.start()
+    assert len(await scene.claim(gone, connection=claiming)) == 1
+    await scene.run(workers.end_worker(gone))
+    assert await scene.run(workers.clear_workers(term, 10)) == []
+    await transaction.commit()
+    assert await scene.run(workers.clear_workers(term, 10)) == []
+    assert [one.fate for one in await scene.run(workers.rescue_jobs(term, 10))] == ["lost"]
+    assert await scene.run(workers.clear_workers(term, 10)) == [gone]
+    assert await scene.claim(gone) == []
+
+
+async def test_workers_are_cleared_by_what_was_committed_before_the_lock(scene: Scene) -> None:
+    """Where each statement sees what the first one saw, a job claimed meanwhile would be overlooked."""
+    session = await scene.session()
+    await session.execute("begin isolation level repeatable read")
+    with pytest.raises(DatabaseRefused, match="read committed"):
+        await scene.run_on(session, workers.clear_workers(await scene.lead(), 10))
 
 
 async def test_rescued_jobs_wake_those_who_sleep(scene: Scene, duty: Any) -> None:

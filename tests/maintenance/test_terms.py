@@ -37,6 +37,7 @@ DUTIES: dict[str, Make] = {
     "stage_jobs": lambda term, _: leader.stage_jobs(term, 10),
     "declare_lost": lambda term, _: workers.declare_lost(term),
     "rescue_jobs": lambda term, _: workers.rescue_jobs(term, 10),
+    "clear_workers": lambda term, _: workers.clear_workers(term, 10),
     "move_schedule": lambda term, world: schedules.move_schedule(
         term, world["schedule"], world["now"] + timedelta(hours=1)
     ),

@@ -27,6 +27,7 @@ class World:
     sequence: int = 0
     running: dict[int, Transaction] = field(default_factory=dict)
     available: set[tuple[int, int]] = field(default_factory=set)
+    noted: list[dict[str, list[int]]] = field(default_factory=list)
 
     def begin(self) -> Transaction:
         """Begin a transaction: it gets its number before any place."""
@@ -63,6 +64,11 @@ class World:
                 self.available |= set(transaction.made)
                 self.available -= set(transaction.locked)
 
+    def note(self, marks: Marks) -> None:
+        """Note what a worker can prove."""
+        if marks.proven is not None:
+            self.noted.append(marks.proven)
+
     def claim(self, marks: Marks, after: list[int], limit: int) -> None:
         """Claim what is visible and not locked, in order, behind the places given."""
         seen = sorted(self.available - self.locked())
@@ -91,13 +97,15 @@ events = st.one_of(
     st.tuples(st.just("end"), few, st.booleans()),
     st.tuples(st.just("hurry"), st.integers(0, 1), st.integers(1, 3)),
     st.tuples(st.just("look"), st.integers(0, 1)),
+    st.tuples(st.just("note"), st.integers(0, 1)),
+    st.tuples(st.just("restart"), st.integers(0, 1)),
 )
 
 
 @settings(max_examples=2000, deadline=None)
 @given(st.lists(events, max_size=80))
 def test_after_a_look_nothing_is_left_that_could_be_had(history: list[tuple[object, ...]]) -> None:
-    """Two workers race, transactions commit late or never; each look finds all that is visible and free."""
+    """Two workers race and restart, commits come late or never; each look finds all there is to be had."""
     world, workers = World(), [Marks(), Marks()]
     for name, *details in history:
         match name, details:
@@ -106,6 +114,11 @@ def test_after_a_look_nothing_is_left_that_could_be_had(history: list[tuple[obje
             case "look", [int(who)]:
                 world.look(workers[who])
                 assert world.available <= world.locked()
+            case "note", [int(who)]:
+                world.note(workers[who])
+            case "restart", [int(who)]:
+                # It begins where anybody who noted something had come to, itself perhaps.
+                workers[who] = Marks(world.noted)
             case method, details:
                 getattr(world, str(method))(*details)
     while world.running:
@@ -150,3 +163,31 @@ def test_what_came_back_stands_in_a_line_of_its_own() -> None:
     marks = Marks()
     marks.taken(QUEUE, 3, 10)
     assert marks.tips([QUEUE])[line_of(3, RETURNED + 1)] < RETURNED
+
+
+def test_what_is_owed_is_not_proven() -> None:
+    """While a transaction may still bring something back, a worker has nothing to note."""
+    marks = Marks()
+    marks.taken(QUEUE, 5, 7)
+    settle(marks)
+    proven = marks.proven
+    assert proven is not None
+    assert proven[QUEUE][line_of(5, 7)] == 7
+    marks.taken(QUEUE, 5, 9)
+    settle(marks, running=frozenset([1]), looks=PATIENCE + 1)
+    assert marks.proven is None
+    settle(marks, looks=3)
+    assert marks.proven is not None
+    assert marks.proven[QUEUE][line_of(5, 9)] == 9
+
+
+def test_a_worker_begins_at_the_furthest_that_was_noted() -> None:
+    """Line by line; and what another release says of other lines is nothing to go by."""
+    one, two = [FIRST_FRESH] * LINES, [FIRST_FRESH] * LINES
+    one[3], two[3], two[5] = 8, 6, 4
+    marks = Marks([{QUEUE: one}, {QUEUE: two, "other": two}, {QUEUE: [99]}])
+    expected = [max(pair) for pair in zip(one, two, strict=True)]
+    assert marks.settled([QUEUE]) == marks.tips([QUEUE]) == expected
+    assert marks.settled(["other"]) == two
+    assert not marks.in_doubt
+    assert marks.settled(["unknown"]) == from_the_start(["unknown"])

@@ -12,18 +12,29 @@ NOT_LEADING = 3600.0
 
 
 class Duty(Service):
-    """A service that takes turns only as leader; a subclass writes `lead`."""
+    """A service that takes turns only as leader; a subclass writes `lead`, and `begin` to rest first."""
 
     def __init__(
         self, database: Database, leadership: Leadership, config: MaintenanceConfig, events: Events
     ) -> None:
         super().__init__(events)
         self.database, self.leadership, self.config = database, leadership, config
+        self._begun: int | None = None
 
     async def turn(self) -> float:
         """Do one round as leader, or rest until that changes."""
         term = self.leadership.term
-        return NOT_LEADING if term is None else await self.lead(term)
+        if term is None:
+            return NOT_LEADING
+        if term != self._begun:
+            rest, self._begun = await self.begin(), term
+            if rest > 0:
+                return rest
+        return await self.lead(term)
+
+    async def begin(self) -> float:
+        """Begin a term; answer how many seconds to rest before its first round."""
+        return 0.0
 
     async def lead(self, term: int) -> float:
         """Do one round in *term*; answer how many seconds to rest."""

@@ -36,6 +36,8 @@ class Rescuer(Duty):
         if looks and await self._rescue(term) == BATCH:
             self._turns = 0
             return 0.0
+        if looks:
+            await self.database.run_read_committed(workers.clear_workers(term, BATCH))
         return REST
 
     async def _rescue(self, term: int) -> int:

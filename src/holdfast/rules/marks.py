@@ -17,11 +17,14 @@ place up to those tips is visible, for places are handed out only to transaction
 (``next_place`` in the migrations).  What is available there still, for it is locked or was put back by
 a rollback, holds *settled* back.  A transaction that runs on and on would hold it for ever: after a few
 looks it is passed and remembered as a debt; once it has ended, *settled* goes back to where it was then.
+
+Settled places without a debt are *proven*: they hold for every worker that knows no other kinds, whenever it
+starts.  A worker notes its own in the database, and a new one begins at the furthest that were noted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 LINES = 20
@@ -68,11 +71,20 @@ def line_of(priority: int, place: int) -> int:
 
 
 class Marks:
-    """The places of one worker; a queue from which nothing was taken yet is looked at from its start."""
+    """The places of one worker; a queue from which nothing was taken yet is looked at from its start.
 
-    def __init__(self) -> None:
-        self._tips: dict[str, Places] = {}
+    *noted* are proven places of workers that knew all of its kinds.
+    """
+
+    def __init__(self, noted: Iterable[Mapping[str, Places]] = ()) -> None:
         self._settled: dict[str, Places] = {}
+        for places in noted:
+            for queue, lines in places.items():
+                # A release that knows other lines has nothing to say here.
+                if len(lines) == LINES:
+                    known = self._settled.get(queue, lines)
+                    self._settled[queue] = [max(pair) for pair in zip(known, lines, strict=True)]
+        self._tips = _copied(self._settled)
         self._candidate: _Candidate | None = None
         self._debts: dict[int, dict[str, Places]] = {}
 
@@ -88,6 +100,11 @@ class Marks:
     def in_doubt(self) -> bool:
         """True while something between settled places and tips may have been passed over."""
         return self._settled != self._tips or bool(self._debts)
+
+    @property
+    def proven(self) -> dict[str, Places] | None:
+        """The settled places of all queues; None while a debt is left."""
+        return None if self._debts else _copied(self._settled)
 
     def tips(self, queues: Sequence[str]) -> Places:
         """Return where a claim in a hurry starts."""

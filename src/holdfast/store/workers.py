@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, first_value, is_any
 
 _SQL = blocks("workers")
+# How many workers' notes are read: each holds for all, and later ones reach further.
+LATEST = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +85,28 @@ def set_asleep(worker_id: int, asleep: bool) -> Statement[bool]:
     return Statement("set_asleep", _SQL["set_asleep"], (worker_id, asleep), is_any)
 
 
-def end_worker(worker_id: int) -> Statement[bool]:
-    """Let a worker leave in good order."""
-    return Statement("end_worker", _SQL["end_worker"], (worker_id,), is_any)
+def note_settled(worker_id: int, places: Mapping[str, Sequence[int]]) -> Statement[bool]:
+    """Note up to where a worker has found that nothing is left, for whoever begins after it."""
+    return Statement("note_settled", _SQL["note_settled"], (worker_id, _noted(places)), is_any)
+
+
+def find_settled(kinds: Sequence[str]) -> Statement[list[dict[str, list[int]]]]:
+    """Read what the latest workers have noted that knew all of these kinds."""
+    return Statement("find_settled", _SQL["find_settled"], (list(kinds), LATEST), _settled)
+
+
+def _noted(places: Mapping[str, Sequence[int]]) -> str:
+    return msgspec.json.encode(places).decode()
+
+
+def _settled(rows: Sequence[Row]) -> list[dict[str, list[int]]]:
+    return [msgspec.json.decode(row[0], type=dict[str, list[int]]) for row in rows]
+
+
+def end_worker(worker_id: int, places: Mapping[str, Sequence[int]] | None = None) -> Statement[bool]:
+    """Let a worker leave in good order; *places* are those that `note_settled` would note."""
+    noted = None if places is None else _noted(places)
+    return Statement("end_worker", _SQL["end_worker"], (worker_id, noted), is_any)
 
 
 def drain_worker(worker_id: int) -> Statement[str | None]:
@@ -129,6 +150,11 @@ def declare_lost(term: int) -> Statement[list[int]]:
 def rescue_jobs(term: int, limit: int) -> Statement[list[Rescued]]:
     """Take jobs from workers that are lost or gone."""
     return Statement("rescue_jobs", _SQL["rescue_jobs"], (term, limit), rescued)
+
+
+def clear_workers(term: int, most: int) -> Statement[list[int]]:
+    """Mark workers that have ended and hold nothing; no rescue looks at them again.  Answers their ids."""
+    return Statement("clear_workers", _SQL["clear_workers"], (term, most), column)
 
 
 def rescued(rows: Sequence[Row]) -> list[Rescued]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from holdfast.model.job import ClaimedJob
 from holdfast.model.worker import QueueLimits
+from holdfast.rules.marks import Places
 from holdfast.rules.outcome import released
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
@@ -100,6 +101,11 @@ class Claimer(Service):
         # Only now has an ended job left its limit, and another may be claimed: at half of the buffer.
         if self._limited and len(self._buffer) <= self._half and not self.draining:
             self.wake()
+
+    @property
+    def proven(self) -> dict[str, Places] | None:
+        """What this worker has found out about settled places, to be noted for those who come later."""
+        return self._claims.proven
 
     @property
     def _may_claim(self) -> bool:

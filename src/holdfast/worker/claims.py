@@ -6,26 +6,41 @@ import time
 from dataclasses import replace
 
 from holdfast.model.job import ClaimedJob
-from holdfast.rules.marks import Marks
+from holdfast.rules.marks import Marks, Places
 from holdfast.rules.rounds import Rounds
-from holdfast.store import attempts
+from holdfast.store import attempts, workers
 from holdfast.store.attempts import Demand
 from holdfast.store.database import Database
 
+# How often what was found out is noted for those who come later, in seconds.
+NOTE_EVERY = 10.0
 # How often a claim starts from where nothing can have been passed over, in seconds.
 LOOK_BEHIND = 0.5
 
 
 class Claims:
-    """What a worker remembers from one claim to the next; `rules.marks` and `rules.rounds` say why."""
+    """What a worker remembers from one claim to the next, and from those before it.
+
+    `rules.marks` and `rules.rounds` say why.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._marks, self._rounds = Marks(), Rounds()
         self._looks_behind, self._looked_at, self._look_pause = True, 0.0, LOOK_BEHIND
+        self._recalled, self._noted_at = False, time.monotonic()
+
+    @property
+    def proven(self) -> dict[str, Places] | None:
+        """What is to be noted for those who come later; None: nothing that holds."""
+        return self._marks.proven or None
 
     async def plain(self, demand: Demand) -> list[ClaimedJob]:
         """Claim from queues without limits, starting where the last claim stopped."""
+        if not self._recalled:
+            noted = await self._database.run(workers.find_settled(demand.kinds))
+            self._marks = Marks(noted)
+            self._recalled = True
         behind = await self._look(demand) or self._looks_behind
         queues = self._rounds.asked(demand.queues, time.monotonic(), every_one=behind)
         after = self._marks.settled(queues) if behind else self._marks.tips(queues)
@@ -46,6 +61,9 @@ class Claims:
             settled, candidate = self._marks.settled(queues), self._marks.candidate(queues)
             look = attempts.find_leftovers(queues, demand.kinds, settled, candidate)
             self._marks.look(queues, await self._database.run(look))
+            if begun - self._noted_at > NOTE_EVERY and (places := self.proven):
+                await self._database.run(workers.note_settled(demand.worker_id, places))
+                self._noted_at = begun
         self._looked_at = time.monotonic()
         # What a look costs goes with what is dead behind the tips: it may take a twentieth of the time.
         self._look_pause = max(LOOK_BEHIND, 20 * (self._looked_at - begun))

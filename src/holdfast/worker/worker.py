@@ -105,7 +105,7 @@ class Worker:
         if self.worker_id:
             # A worker that cannot say goodbye is declared lost when its lease runs out.
             with suppress(HoldfastError):
-                await self._database.run(workers.end_worker(self.worker_id))
+                await self._database.run(workers.end_worker(self.worker_id, self.claimer.proven))
             self.events.emit("worker.stopped", worker_id=self.worker_id, finished=finished)
         await self._lifespan.stop()
         return finished

@@ -30,9 +30,23 @@ update holdfast.workers w set asleep = $2::boolean
 where w.id = $1::bigint and w.asleep <> $2::boolean
 returning w.id;
 
+-- name: note_settled
+-- Notes up to where a worker has found that nothing is left, for whoever begins after it.
+update holdfast.workers w set settled = $2::text::jsonb
+where w.id = $1::bigint and w.state in ('online', 'draining')
+returning w.id;
+
+-- name: find_settled
+-- What the $2 latest workers have noted that knew all of kinds $1.
+select w.settled::text from holdfast.workers w
+where w.kinds @> $1::text[] and w.settled is not null
+order by w.id desc limit $2::integer;
+
 -- name: end_worker
--- The worker leaves in good order; it must hold nothing.
-update holdfast.workers w set state = 'offline', asleep = false, ended_at = holdfast.now(), expires_at = holdfast.now()
+-- The worker leaves in good order; it must hold nothing.  $2 is what it has to note of settled places, or null.
+update holdfast.workers w
+set state = 'offline', asleep = false, ended_at = holdfast.now(), expires_at = holdfast.now(),
+    settled = coalesce($2::text::jsonb, w.settled)
 where w.id = $1::bigint and w.state in ('online', 'draining')
 returning w.id;
 
@@ -104,7 +118,7 @@ with orphan as materialized (
     join holdfast.workers w on w.id = l.worker_id
     where l.worker_id = any (array(
               select g.id from holdfast.workers g
-              where g.state in ('lost', 'offline')
+              where g.state in ('lost', 'offline') and not g.cleared
                 and exists (select from holdfast.live_jobs h where h.worker_id = any (array[g.id]))
           ))
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
@@ -114,3 +128,8 @@ with orphan as materialized (
 select t.job_id, t.kind, t.fate
 from (select array_agg(o.job_id) as job_ids, array_agg(o.reason) as reasons from orphan o having count(*) > 0) o,
      holdfast.take_away(o.job_ids, o.reasons) t;
+
+-- name: clear_workers
+-- Marks up to $2 workers that have ended and hold nothing, as `clear_workers` in the migrations says.
+-- Only for the leader of term $1.
+select * from holdfast.clear_workers($1::bigint, $2::integer);

@@ -1,0 +1,113 @@
+"""What a worker has found out about places outlives it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.rules.marks import FIRST_FRESH, from_the_start, line_of
+from holdfast.store import attempts, workers
+from holdfast.store.attempts import Demand
+from holdfast.store.workers import NewWorker
+from holdfast.worker import claims
+from holdfast.worker.claims import Claims
+from tests.store.scene import KIND, Scene
+
+QUEUE = "default"
+
+
+@pytest.fixture(autouse=True)
+def looks_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every claim looks behind."""
+    monkeypatch.setattr(claims, "LOOK_BEHIND", 0.0)
+
+
+def fresh(one: Claims) -> int:
+    """What is proven of the line in which fresh jobs stand."""
+    return (one.proven or {QUEUE: from_the_start([QUEUE])})[QUEUE][line_of(5, 1)]
+
+
+async def settled(scene: Scene, one: Claims, worker: int) -> int:
+    """Claim and complete a few jobs and look until all is settled; answers the last place."""
+    ids = await scene.enqueue(3)
+    demand = Demand(worker_id=worker, queues=(QUEUE,), kinds=(KIND,), limit=10, free=10)
+    await scene.complete(*await one.plain(demand))
+    async with asyncio.timeout(20):
+        while fresh(one) != ids[-1]:
+            assert await one.plain(demand) == []
+    return ids[-1]
+
+
+async def begun_at(scene: Scene, *kinds: str) -> int:
+    """Where the first claim of a new worker that knows *kinds* begins, in the line of what is fresh."""
+    new = NewWorker(name="w", host="h", pid=1, version="0", queues=(QUEUE,), kinds=kinds, slots=1, ttl=60.0)
+    worker = await scene.run(workers.register_worker(new))
+    one = Claims(scene.db.database)
+    await one.plain(Demand(worker_id=worker, queues=(QUEUE,), kinds=kinds, limit=1, free=1))
+    return fresh(one)
+
+
+async def test_a_worker_begins_where_the_one_before_it_ended(scene: Scene) -> None:
+    """Unless it knows another kind, of which jobs may have been left behind."""
+    worker, one = await scene.worker(), Claims(scene.db.database)
+    last = await settled(scene, one, worker)
+    assert await begun_at(scene, KIND) == FIRST_FRESH
+    await scene.run(workers.end_worker(worker, one.proven))
+    assert await begun_at(scene, KIND) == last
+    assert await begun_at(scene, KIND, "other") == FIRST_FRESH
+
+
+async def test_a_worker_that_is_killed_has_noted_its_places(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Now and then they are noted while it works."""
+    monkeypatch.setattr(claims, "NOTE_EVERY", 0.0)
+    last = await settled(scene, Claims(scene.db.database), await scene.worker())
+    assert await begun_at(scene, KIND) == last
+
+
+async def test_nothing_is_noted_that_was_noted_already(scene: Scene) -> None:
+    """An end without anything new leaves what the worker noted before."""
+    worker, one = await scene.worker(), Claims(scene.db.database)
+    last = await settled(scene, one, worker)
+    assert one.proven is not None
+    await scene.run(workers.note_settled(worker, one.proven))
+    await scene.run(workers.end_worker(worker))
+    assert await begun_at(scene, KIND) == last
+
+
+async def test_a_process_that_stops_leaves_its_places_to_the_next(
+    client: holdfast.Client,
+    work: Any,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The whole worker does so, and the next one claims what came meanwhile."""
+    app, first, claim = holdfast.App(), [], attempts.claim_jobs
+
+    @app.job
+    async def greet() -> str:
+        return "hello"
+
+    def noted(demand: Demand) -> Any:
+        assert demand.after is not None
+        first.append(demand.after[line_of(5, 1)])
+        return claim(demand)
+
+    monkeypatch.setattr(attempts, "claim_jobs", noted)
+    process = await work(app, poll=0.05)
+    handle = await client.enqueue(greet.job())
+    await client.wait(handle.id, timeout=20)
+
+    async def proven() -> bool:
+        places = process.worker.claimer.proven
+        return bool(places) and places[QUEUE][line_of(5, 1)] == handle.id
+
+    await eventually(proven)
+    await process.stop(5.0)
+    later = await client.enqueue(greet.job())
+    first.clear()
+    await work(app, poll=0.05)
+    assert await client.wait(later.id, timeout=20) == "hello"
+    assert first[0] == handle.id
