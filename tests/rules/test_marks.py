@@ -1,10 +1,13 @@
 """No available job is ever passed over for longer than one look, whatever commits, locks and rolls back."""
 
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from holdfast.rules import marks
 from holdfast.rules.marks import FIRST_FRESH, LINES, PATIENCE, Horizon, Marks, from_the_start, line_of
 
 QUEUE = "q"
@@ -102,10 +105,32 @@ events = st.one_of(
 )
 
 
+# A worker passes what a transaction may still bring, notes what it has proven, and another one begins.
+OWED: list[tuple[object, ...]] = [
+    ("late", 5, False),
+    ("fresh", 5),
+    *[("look", 0)] * (2 * PATIENCE + 1),
+    ("note", 0),
+    ("restart", 1),
+    ("end", 0, True),
+    ("look", 1),
+]
+
+
+@pytest.mark.parametrize("patience", [1, PATIENCE])
+@example(history=OWED)
 @settings(max_examples=2000, deadline=None)
-@given(st.lists(events, max_size=80))
-def test_after_a_look_nothing_is_left_that_could_be_had(history: list[tuple[object, ...]]) -> None:
+@given(history=st.lists(events, max_size=80))
+def test_after_a_look_nothing_is_left_that_could_be_had(
+    patience: int, history: list[tuple[object, ...]]
+) -> None:
     """Two workers race and restart, commits come late or never; each look finds all there is to be had."""
+    with patch.object(marks, "PATIENCE", patience):
+        happen(history)
+
+
+def happen(history: list[tuple[object, ...]]) -> None:
+    """Let it all happen; fails where a look leaves something."""
     world, workers = World(), [Marks(), Marks()]
     for name, *details in history:
         match name, details:
