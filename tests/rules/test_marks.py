@@ -11,25 +11,30 @@ from holdfast.rules import marks
 from holdfast.rules.marks import FIRST_FRESH, LINES, PATIENCE, Horizon, Marks, from_the_start, line_of
 
 QUEUE = "q"
+QUEUES = (QUEUE, "r")
 RETURNED = -(2**62)
+
+
+# Queue, priority, place.
+Job = tuple[str, int, int]
 
 
 @dataclass
 class Transaction:
     """A transaction of the model: what it has put in, and what it has locked."""
 
-    made: list[tuple[int, int]] = field(default_factory=list)
-    locked: list[tuple[int, int]] = field(default_factory=list)
+    made: list[Job] = field(default_factory=list)
+    locked: list[Job] = field(default_factory=list)
 
 
 @dataclass
 class World:
-    """A database as the marks see it: jobs are (priority, place), visible once their transaction commits."""
+    """A database as the marks see it: jobs are visible once their transaction commits."""
 
     number: int = 1
     sequence: int = 0
     running: dict[int, Transaction] = field(default_factory=dict)
-    available: set[tuple[int, int]] = field(default_factory=set)
+    available: set[Job] = field(default_factory=set)
     noted: list[dict[str, list[int]]] = field(default_factory=list)
 
     def begin(self) -> Transaction:
@@ -38,14 +43,24 @@ class World:
         self.number += 1
         return transaction
 
-    def late(self, priority: int, returned: bool) -> None:
+    def late(self, queue: str, priority: int, returned: bool) -> None:
         """Put a job in, which nobody sees before the transaction ends."""
-        self.sequence += 1
-        self.begin().made.append((priority, self.sequence + (RETURNED if returned else 0)))
+        self.begin()
+        self.more(len(self.running) - 1, queue, priority, returned)
 
-    def fresh(self, priority: int) -> None:
+    def more(self, choice: int, queue: str, priority: int, returned: bool) -> None:
+        """Put a job in by a transaction that has begun."""
+        if self.running:
+            self.sequence += 1
+            place = self.sequence + (RETURNED if returned else 0)
+            self._running(choice).made.append((queue, priority, place))
+
+    def _running(self, choice: int) -> Transaction:
+        return self.running[list(self.running)[choice % len(self.running)]]
+
+    def fresh(self, queue: str, priority: int) -> None:
         """Put a job in and commit at once."""
-        self.late(priority, False)
+        self.late(queue, priority, False)
         self.end(len(self.running) - 1, commits=True)
 
     def lock(self, choice: int) -> None:
@@ -54,7 +69,7 @@ class World:
         if free:
             self.begin().locked.append(free[choice % len(free)])
 
-    def locked(self) -> set[tuple[int, int]]:
+    def locked(self) -> set[Job]:
         """Everything that somebody has locked."""
         return {job for one in self.running.values() for job in one.locked}
 
@@ -75,27 +90,33 @@ class World:
     def claim(self, marks: Marks, after: list[int], limit: int) -> None:
         """Claim what is visible and not locked, in order, behind the places given."""
         seen = sorted(self.available - self.locked())
-        taken = [(p, place) for p, place in seen if place > after[line_of(p, place)]][:limit]
+        taken = [job for job in seen if job[-1] > after[at(job)]][:limit]
         self.available -= set(taken)
-        for priority, place in taken:
-            marks.taken(QUEUE, priority, place)
+        for job in taken:
+            marks.taken(*job)
 
     def look(self, marks: Marks) -> None:
         """Look behind and claim all that can be had."""
-        after, until = marks.settled([QUEUE]), marks.candidate([QUEUE])
-        left: list[int | None] = [None] * LINES
-        for priority, place in sorted(self.available, reverse=True):
-            line = line_of(priority, place)
-            if after[line] < place <= until[line]:
-                left[line] = place
-        marks.look([QUEUE], Horizon(self.number, frozenset(self.running), left))
-        self.claim(marks, marks.settled([QUEUE]), 10**6)
+        after, until = marks.settled(QUEUES), marks.candidate(QUEUES)
+        left: list[int | None] = [None for _ in after]
+        for job in sorted(self.available, reverse=True):
+            if after[at(job)] < job[-1] <= until[at(job)]:
+                left[at(job)] = job[-1]
+        marks.look(QUEUES, Horizon(self.number, frozenset(self.running), left))
+        self.claim(marks, marks.settled(QUEUES), 10**6)
 
 
-few, priority = st.integers(0, 2), st.integers(4, 5)
+def at(job: Job) -> int:
+    """Where the line of a job stands among those of all queues."""
+    queue, priority, place = job
+    return QUEUES.index(queue) * LINES + line_of(priority, place)
+
+
+few, queue, priority = st.integers(0, 2), st.sampled_from(QUEUES), st.integers(4, 5)
 events = st.one_of(
-    st.tuples(st.just("fresh"), priority),
-    st.tuples(st.just("late"), priority, st.booleans()),
+    st.tuples(st.just("fresh"), queue, priority),
+    st.tuples(st.just("late"), queue, priority, st.booleans()),
+    st.tuples(st.just("more"), few, queue, priority, st.booleans()),
     st.tuples(st.just("lock"), few),
     st.tuples(st.just("end"), few, st.booleans()),
     st.tuples(st.just("hurry"), st.integers(0, 1), st.integers(1, 3)),
@@ -107,8 +128,8 @@ events = st.one_of(
 
 # A worker passes what a transaction may still bring, notes what it has proven, and another one begins.
 OWED: list[tuple[object, ...]] = [
-    ("late", 5, False),
-    ("fresh", 5),
+    ("late", QUEUE, 5, False),
+    ("fresh", QUEUE, 5),
     *[("look", 0)] * (2 * PATIENCE + 1),
     ("note", 0),
     ("restart", 1),
@@ -117,8 +138,22 @@ OWED: list[tuple[object, ...]] = [
 ]
 
 
+# What is passed brings a job into a queue that nobody knew by then, behind one that was taken there.
+UNKNOWN: list[tuple[object, ...]] = [
+    ("late", QUEUE, 5, False),
+    ("fresh", QUEUE, 5),
+    *[("look", 0)] * (2 * PATIENCE + 1),
+    ("more", 0, QUEUES[1], 5, False),
+    ("fresh", QUEUES[1], 5),
+    *[("look", 0)] * (2 * PATIENCE + 1),
+    ("end", 0, True),
+    ("look", 0),
+]
+
+
 @pytest.mark.parametrize("patience", [1, PATIENCE])
 @example(history=OWED)
+@example(history=UNKNOWN)
 @settings(max_examples=2000, deadline=None)
 @given(history=st.lists(events, max_size=80))
 def test_after_a_look_nothing_is_left_that_could_be_had(
@@ -135,7 +170,7 @@ def happen(history: list[tuple[object, ...]]) -> None:
     for name, *details in history:
         match name, details:
             case "hurry", [int(who), int(limit)]:
-                world.claim(workers[who], workers[who].tips([QUEUE]), limit)
+                world.claim(workers[who], workers[who].tips(QUEUES), limit)
             case "look", [int(who)]:
                 world.look(workers[who])
                 assert world.available <= world.locked()

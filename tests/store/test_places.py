@@ -7,11 +7,12 @@ import pytest
 
 import holdfast
 from holdfast.model.outcome import Outcome, PutBack
+from holdfast.rules.marks import from_the_start
 from holdfast.store import attempts, jobs, leader, workers
 from holdfast.store.attempts import Returned
 from holdfast.store.sqlfile import rendered
 from holdfast.testing import Probe, ThrowawayDatabase
-from tests.store.scene import Scene, fence
+from tests.store.scene import KIND, Scene, fence
 
 
 async def test_a_fresh_job_stands_at_its_id(scene: Scene, client: holdfast.Client) -> None:
@@ -98,3 +99,15 @@ async def test_a_job_that_commits_late_is_found_while_others_stream_past(
         await asyncio.gather(streaming, return_exceptions=True)
         await late.close()
     assert (0 in seen) is (ends == "commit")
+
+
+async def test_a_look_tells_a_number_above_all_that_have_begun(scene: Scene) -> None:
+    """Also where the youngest transaction is the one under way, which no snapshot lists."""
+    session = await scene.session()
+    async with session.transaction():
+        number = await session.fetchval("select pg_current_xact_id()::text::bigint")
+        lines = from_the_start(("default",))
+        found = await scene.run(attempts.find_leftovers(("default",), (KIND,), lines, lines))
+        assert found.next_number > number
+        later = await scene.run(attempts.find_leftovers(("default",), (KIND,), lines, lines))
+        assert number in later.running

@@ -1,15 +1,20 @@
 """What a worker has found out about places outlives it."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.rules.marks import FIRST_FRESH, from_the_start, line_of
+from holdfast.errors import DatabaseUnavailable
+from holdfast.rules.marks import FIRST_FRESH, Horizon, from_the_start, line_of
 from holdfast.store import attempts, workers
 from holdfast.store.attempts import Demand
+from holdfast.store.statement import Statement
 from holdfast.store.workers import NewWorker
+from holdfast.testing import ThrowawayDatabase
 from holdfast.worker import claims
 from holdfast.worker.claims import Claims
 from tests.store.scene import KIND, Scene
@@ -111,3 +116,66 @@ async def test_a_process_that_stops_leaves_its_places_to_the_next(
     await work(app, poll=0.05)
     assert await client.wait(later.id, timeout=20) == "hello"
     assert first[0] == handle.id
+
+
+async def test_what_is_remembered_ends_with_the_server(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart or a failover it may know less than the worker does, so the worker asks again."""
+    worker, one = await scene.worker(), Claims(scene.db.database)
+    last = await settled(scene, one, worker)
+    await scene.run(workers.note_settled(worker, {QUEUE: from_the_start([QUEUE])}))
+    look = attempts.find_leftovers
+
+    def restarted(*asked: Any) -> Statement[Horizon]:
+        found = look(*asked)
+        return replace(found, reader=lambda rows: replace(found.reader(rows), server=1.0))
+
+    monkeypatch.setattr(attempts, "find_leftovers", restarted)
+    await scene.enqueue()
+    demand = Demand(worker_id=worker, queues=(QUEUE,), kinds=(KIND,), limit=1, free=1)
+    assert len(await one.plain(demand)) == 1
+    await scene.db.fetch("update holdfast.live_jobs set state = 'available', worker_id = null")
+    await scene.db.fetch("update holdfast.live_jobs set place = $1", last)
+    async with asyncio.timeout(20):
+        while not await one.plain(demand):
+            pass
+
+
+async def test_what_is_remembered_ends_with_the_connection(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever answers next may be a standby that has not heard of everything."""
+    worker, one = await scene.worker(), Claims(scene.db.database)
+    await settled(scene, one, worker)
+    demand = Demand(worker_id=worker, queues=(QUEUE,), kinds=(KIND,), limit=1, free=1)
+
+    async def away(_: object) -> None:
+        raise DatabaseUnavailable("it is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.db.database, "run", away)
+        with pytest.raises(DatabaseUnavailable):
+            await one.plain(demand)
+    assert one.proven is None
+    assert await one.plain(demand) == []
+    assert one.proven is None
+
+
+async def test_a_kind_that_a_lifespan_brings_is_claimed_by_who_names_it(
+    db: ThrowawayDatabase, client: holdfast.Client, work: Any
+) -> None:
+    """What a worker's row says it knows is what it claims, or others would believe it too much."""
+    app = holdfast.App()
+
+    @app.lifespan
+    async def plugins() -> AsyncIterator[None]:
+        app.job(kind="late")(late)
+        yield
+
+    async def late() -> str:
+        return "better than never"
+
+    job_id = await db.value("select holdfast.enqueue('late')")
+    process = await work(app, poll=0.05)
+    assert await client.wait(job_id, timeout=20) == "better than never"
+    kinds = "select kinds from holdfast.workers where id = $1"
+    assert await db.value(kinds, process.worker.worker_id) == ["late"]

@@ -39,12 +39,14 @@ Places = list[int]
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """What one look at the database told: *next_number* is that of the next transaction, *running* are those
-    under way, *left* for each line the first place in doubt that is still available, or None."""
+    """What one look at the database told: *next_number* is above that of every transaction that had begun,
+    *running* are those under way, *left* for each line the first place in doubt that is still available, or
+    None; *server* is when the server was started, in seconds since 1970."""
 
     next_number: int
     running: frozenset[int]
     left: Sequence[int | None]
+    server: float = 0.0
 
 
 @dataclass(slots=True)
@@ -136,8 +138,11 @@ class Marks:
         """Go back behind what a transaction may have left that has ended now; True where one had."""
         ended = [number for number in self._debts if number not in horizon.running]
         for number in ended:
-            for queue, places in self._debts.pop(number).items():
-                self._settled[queue] = [min(pair) for pair in zip(self._settled[queue], places, strict=True)]
+            owed = self._debts.pop(number)
+            for queue, places in self._settled.items():
+                # A queue that was not known then was settled nowhere.
+                former = owed.get(queue) or _start()
+                self._settled[queue] = [min(pair) for pair in zip(places, former, strict=True)]
         return bool(ended)
 
     def _settle(self, places: dict[str, Places], queues: Sequence[str], left: Sequence[int | None]) -> None:

@@ -95,7 +95,8 @@ def find_leftovers(
 
 
 def _horizon(rows: Sequence[Row]) -> Horizon:
-    return Horizon(rows[0][0], frozenset(rows[0][1]), rows[0][2])
+    next_number, running, left, server = rows[0]
+    return Horizon(next_number, frozenset(running), left, server)
 
 
 def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:

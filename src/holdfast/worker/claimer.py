@@ -50,7 +50,6 @@ class Claimer(Service):
         database: Database,
         config: WorkerConfig,
         *,
-        kinds: tuple[str, ...],
         slots: Slots,
         buffer: Buffer,
         reporter: Reporter,
@@ -58,7 +57,7 @@ class Claimer(Service):
         events: Events,
     ) -> None:
         super().__init__(events)
-        self._database, self._config, self._kinds = database, config, kinds
+        self._database, self._config, self._kinds = database, config, tuple[str, ...]()
         self._slots, self._buffer, self._reporter, self._held = slots, buffer, reporter, held
         self.worker_id = 0
         self.draining = False
@@ -74,9 +73,9 @@ class Claimer(Service):
         self._ahead = Ahead(slots, buffer, config.prefetch)
         slots.freed, reporter.settled = self._freed, self._reported
 
-    def begin(self, worker_id: int) -> None:
-        """Claim for this worker row from now on."""
-        self.worker_id, self._limited = worker_id, None
+    def begin(self, worker_id: int, kinds: tuple[str, ...]) -> None:
+        """Claim for this worker row from now on, and just the kinds that it names."""
+        self.worker_id, self._kinds, self._limited = worker_id, kinds, None
         self._claims = Claims(self._database)
         self._slumber.begin(worker_id)
         self.wake()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.model.job import ClaimedJob
 from holdfast.rules.marks import Marks, Places
 from holdfast.rules.rounds import Rounds
@@ -26,22 +27,35 @@ class Claims:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._marks, self._rounds = Marks(), Rounds()
-        self._looks_behind, self._looked_at, self._look_pause = True, 0.0, LOOK_BEHIND
-        self._recalled, self._noted_at = False, time.monotonic()
+        self._rounds, self._noted_at = Rounds(), time.monotonic()
+        self._looked_at, self._look_pause = 0.0, LOOK_BEHIND
+        self._forget()
+
+    def _forget(self) -> None:
+        """Trust nothing but what the database says next."""
+        self._marks, self._recalled, self._looks_behind = Marks(), False, True
+        self._server: float | None = None
 
     @property
     def proven(self) -> dict[str, Places] | None:
         """What is to be noted for those who come later; None: nothing that holds."""
-        return self._marks.proven or None
+        return (self._marks.proven or None) if self._recalled else None
 
     async def plain(self, demand: Demand) -> list[ClaimedJob]:
         """Claim from queues without limits, starting where the last claim stopped."""
+        try:
+            return await self._plain(demand)
+        except DatabaseUnavailable:
+            # It may come back as it was a moment earlier, a standby even more so.
+            self._forget()
+            raise
+
+    async def _plain(self, demand: Demand) -> list[ClaimedJob]:
+        behind = await self._look(demand) or self._looks_behind
         if not self._recalled:
             noted = await self._database.run(workers.find_settled(demand.kinds))
             self._marks = Marks(noted)
             self._recalled = True
-        behind = await self._look(demand) or self._looks_behind
         queues = self._rounds.asked(demand.queues, time.monotonic(), every_one=behind)
         after = self._marks.settled(queues) if behind else self._marks.tips(queues)
         claimed = await self._database.run(attempts.claim_jobs(replace(demand, queues=queues, after=after)))
@@ -60,7 +74,12 @@ class Claims:
             queues = demand.queues
             settled, candidate = self._marks.settled(queues), self._marks.candidate(queues)
             look = attempts.find_leftovers(queues, demand.kinds, settled, candidate)
-            self._marks.look(queues, await self._database.run(look))
+            horizon = await self._database.run(look)
+            if self._server not in (None, horizon.server):
+                self._forget()
+                return True
+            self._server = horizon.server
+            self._marks.look(queues, horizon)
             if begun - self._noted_at > NOTE_EVERY and (places := self.proven):
                 await self._database.run(workers.note_settled(demand.worker_id, places))
                 self._noted_at = begun

@@ -56,7 +56,6 @@ class Worker:
         self.claimer = Claimer(
             database,
             config,
-            kinds=tuple(app.handlers),
             slots=self.slots,
             buffer=self._buffer,
             reporter=self.reporter,
@@ -166,7 +165,7 @@ class Worker:
         self.worker_id = await self._database.run(workers.register_worker(new))
         self.lease.start(self.worker_id, self._renewed)
         self.attention.worker_id = self.worker_id
-        self.claimer.begin(self.worker_id)
+        self.claimer.begin(self.worker_id, new.kinds)
         self.events.emit("worker.registered", worker_id=self.worker_id, name=name)
 
     def _patience(self) -> float:
