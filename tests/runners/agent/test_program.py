@@ -94,18 +94,23 @@ async def test_a_killed_runner_leaves_nothing_running_and_begins_anew(
     assert "assignments" not in os.listdir(tmp_path / ".holdfast/runners/cli")
 
 
-async def test_metrics_are_served(counterpart: Counterpart, program: Start) -> None:
+async def test_metrics_are_served(counterpart: Counterpart, program: Start, eventually: Any) -> None:
     """What was done is counted; the runner says that it lives and is ready."""
+    completed = 'holdfast_runner_assignments_total{kind="command",outcome="completed"} 1.0'
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     await program("--metrics-port", str(port))
     entry = await counterpart.offer(script="echo 12345")
     await counterpart.until(lambda: entry.report is not None, 30)
-    await counterpart.until(lambda: counterpart.syncs[-1]["held"] == [])
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         assert (await client.get("/readyz")).status_code == 200
-        text = (await client.get("/metrics")).text
-    assert 'holdfast_runner_assignments_total{kind="command",outcome="completed"} 1.0' in text
+
+        async def metrics() -> str:
+            # It is counted once the answer to the report has come.
+            text = (await client.get("/metrics")).text
+            return text if completed in text else ""
+
+        text = await eventually(metrics)
     assert "holdfast_runner_log_bytes_total 6.0" in text
     assert "holdfast_runner_slots 10.0" in text
 
