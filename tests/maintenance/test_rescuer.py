@@ -137,6 +137,11 @@ async def test_a_worker_that_has_ended_and_holds_nothing_is_looked_at_once(scene
     assert await scene.db.value("select outcome from holdfast.attempts where job_id = $1", job.id) == "lost"
     cleared = await scene.db.fetch("select id, cleared from holdfast.workers order by id")
     assert cleared == [(gone, True), (lives, False)]
+    # Nothing but a hand can give it a job now, and that nobody looks is what spares the walk.
+    await scene.db.fetch(
+        "update holdfast.live_jobs set state = 'running', worker_id = $1 where job_id = $2", gone, job.id
+    )
+    assert await scene.run(workers.rescue_jobs(term, 10)) == []
 
 
 async def test_a_worker_is_not_cleared_while_a_claim_of_it_is_under_way(scene: Scene) -> None:
