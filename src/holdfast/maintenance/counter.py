@@ -10,8 +10,6 @@ from holdfast.store.counts import UnknownJobs
 
 # A scan may take a fiftieth of the time, however many jobs are waiting.
 REST_FOR_EACH_SECOND = 50.0
-# A count that is no older than so many of the shortest rests spares a new leader one at once.
-LATELY = 10.0
 BATCH = 1000
 
 
@@ -20,10 +18,10 @@ class Counter(Duty):
 
     name = "counter"
 
-    async def begin(self) -> float:
-        """Leave the counts as they are for a while where another leader has counted lately."""
-        lately = await self.database.run(counts.counted_lately(LATELY * self.config.count_rest))
-        return self.config.count_rest if lately else 0.0
+    @property
+    def first_rest(self) -> float:
+        """Leave the counts as they are at first: whoever has just started has a backlog to see to."""
+        return self.config.count_rest
 
     async def lead(self, term: int) -> float:
         """Count once."""

@@ -12,7 +12,10 @@ NOT_LEADING = 3600.0
 
 
 class Duty(Service):
-    """A service that takes turns only as leader; a subclass writes `lead`, and `begin` to rest first."""
+    """A service that takes turns only as leader.
+
+    A subclass writes `lead`, and `first_rest` where a term begins with a rest.
+    """
 
     def __init__(
         self, database: Database, leadership: Leadership, config: MaintenanceConfig, events: Events
@@ -27,13 +30,14 @@ class Duty(Service):
         if term is None:
             return NOT_LEADING
         if term != self._begun:
-            rest, self._begun = await self.begin(), term
-            if rest > 0:
-                return rest
+            self._begun = term
+            if self.first_rest > 0:
+                return self.first_rest
         return await self.lead(term)
 
-    async def begin(self) -> float:
-        """Begin a term; answer how many seconds to rest before its first round."""
+    @property
+    def first_rest(self) -> float:
+        """How many seconds to rest in a new term before its first round."""
         return 0.0
 
     async def lead(self, term: int) -> float:

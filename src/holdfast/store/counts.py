@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, column, first_value
+from holdfast.store.statement import Row, Statement, column
 
 _SQL = blocks("counts")
 
@@ -17,11 +17,6 @@ class UnknownJobs:
 
     queue: str
     kind: str
-
-
-def counted_lately(seconds: float) -> Statement[bool]:
-    """Look whether the queues were counted in the last *seconds*."""
-    return Statement("counted_lately", _SQL["counted_lately"], (seconds,), first_value)
 
 
 def count_jobs(term: int, grace: float) -> Statement[list[UnknownJobs]]:

@@ -1,9 +1,3 @@
--- name: counted_lately
--- Whether the queues were counted in the last $1 seconds.
-select exists (
-    select from holdfast.queues q where q.counted_at > holdfast.now() - make_interval(secs => $1::double precision)
-);
-
 -- name: count_jobs
 -- Counts all live jobs in one scan and stores the sums with their queues, so that nobody else has to count.
 -- Answers the available kinds that nobody has known for $2 seconds while a job waited; zero rows: all are known.
