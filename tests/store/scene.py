@@ -93,11 +93,14 @@ class Scene:
         *,
         free: int = 10,
         wanted: int | None = None,
+        more: int = 0,
         connection: Connection | None = None,
     ) -> list[ClaimedJob]:
-        """Claim from a queue with limits, as a worker does, for free slots alone or *wanted* in all."""
+        """Claim from a queue with limits, as a worker does: for free slots or *wanted* jobs; *more* ahead."""
         limit = free if wanted is None else wanted
-        demand = Demand(worker_id=worker_id, queues=(queue,), kinds=(KIND,), limit=limit, free=free)
+        demand = Demand(
+            worker_id=worker_id, queues=(queue,), kinds=(KIND,), limit=limit, free=free, more=more
+        )
         return await self.run(attempts.claim_limited(demand, queue), connection)
 
     async def one(self, worker_id: int | None = None, **options: Any) -> ClaimedJob:

@@ -93,6 +93,8 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     are the fence that every later write names.  *started* is False for a job that waits in the buffer.
     *enqueued* and *claimed* are the database's times in seconds since 1970, and *tags* is None where there
     are none: a driver makes numbers in less time than dates and lists, for which most jobs have no use.
+    *ahead* is True for a job without a permit of its limited queue; one that *is_held* was claimed so before,
+    and has one now.
     """
 
     id: int
@@ -112,6 +114,8 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     claimed: float
     started: bool
     place: int = 0
+    ahead: bool = False
+    is_held: bool = False
 
     @property
     def enqueued_at(self) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -31,12 +32,18 @@ class Fence(NamedTuple):
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """An attempt that ends its job; *seconds* is how long the handler ran, *kind* is for whoever counts."""
+    """An attempt that ends its job; *seconds* is how long the handler ran, *kind* is for whoever counts.
+
+    *heir* is an attempt claimed ahead that has got its permit, and *at* when, by the monotonic clock: the
+    ends of those that share a permit are told exactly, for the next one began at once.
+    """
 
     fence: Fence
     decision: Final
     seconds: float = 0.0
     kind: str = ""
+    heir: Fence | None = None
+    at: float = 0.0
 
 
 class Returned(msgspec.Struct, frozen=True, gc=False):
@@ -52,6 +59,7 @@ class Returned(msgspec.Struct, frozen=True, gc=False):
 class Demand:
     """What a worker wants to claim: *limit* jobs, of which the first *free* go to free slots at once.
 
+    *more* are claimed ahead of permits of a limited queue, for which this worker has others running.
     *after* says for each line of each queue behind which place to look; see `Marks`.
     """
 
@@ -60,6 +68,7 @@ class Demand:
     kinds: tuple[str, ...]
     limit: int
     free: int
+    more: int = 0
     after: Sequence[int] | None = None
 
 
@@ -77,7 +86,7 @@ def lock_limits(queue: str) -> Statement[list[object]]:
 
 def claim_limited(demand: Demand, queue: str) -> Statement[list[ClaimedJob]]:
     """Claim from one queue under its limits."""
-    parameters = (demand.worker_id, queue, list(demand.kinds), demand.free, demand.limit)
+    parameters = (demand.worker_id, queue, list(demand.kinds), demand.free, demand.limit, demand.more)
     return Statement("claim_limited", _SQL["claim_limited"], parameters, _claimed)
 
 
@@ -100,7 +109,11 @@ def _horizon(rows: Sequence[Row]) -> Horizon:
 
 
 def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
-    """End attempts and their jobs; answers the jobs whose lease still held."""
+    """End attempts and their jobs; answers the jobs whose lease still held.
+
+    Those that handed a permit on come in the order in which they had it.
+    """
+    permits = _Permits(ended)
     ended = sorted(ended, key=lambda one: one.fence.job_id)
     decisions = [one.decision for one in ended]
     if all(type(decision) is Complete and decision.result is None for decision in decisions):
@@ -115,8 +128,44 @@ def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
         _sparse([getattr(decision, "error", None) for decision in decisions]),
         numbers([one.seconds for one in ended]),
         _sparse([1 if isinstance(decision, Fail) and decision.counts else None for decision in decisions]),
+        *permits.parameters(ended),
     )
     return Statement("finish_jobs", _SQL["finish_jobs"], parameters, column)
+
+
+class _Permits:
+    """How permits of limited queues went from hand to hand among attempts, which come in that order.
+
+    *since* is how many seconds ago each heir got its permit, *roots* with which of these attempts that permit
+    was last written.
+    """
+
+    def __init__(self, ended: Sequence[Ended]) -> None:
+        self.now = time.monotonic()
+        self.since: dict[Fence, float] = {}
+        self.roots: dict[Fence, int] = {}
+        for one in ended:
+            if one.heir is not None:
+                self.since[one.heir] = self.now - one.at
+                self.roots[one.heir] = self.roots.setdefault(one.fence, one.fence.job_id)
+
+    def parameters(self, ended: Sequence[Ended]) -> tuple[str, ...]:
+        """Return what `finish_jobs` wants to know of permits, for these attempts and for heirs that go on."""
+        if not self.since:
+            return _NO_PERMITS
+        heirs = sorted(self.since.keys() - {one.fence for one in ended})
+        return (
+            numbers([0.0 if one.heir is None else self.now - one.at for one in ended]),
+            numbers([self.since.get(one.fence) for one in ended]),
+            numbers([self.roots.get(one.fence) for one in ended]),
+            numbers([fence.job_id for fence in heirs]),
+            numbers([fence.attempt for fence in heirs]),
+            numbers([self.since[fence] for fence in heirs]),
+            numbers([self.roots[fence] for fence in heirs]),
+        )
+
+
+_NO_PERMITS = ("{}",) * 7
 
 
 def _sparse(values: list[T | None]) -> list[T | None]:

@@ -26,7 +26,7 @@ class Statement(Generic[T]):
     reader: Callable[[Sequence[Row]], T]
 
 
-def numbers(values: Sequence[float]) -> str:
+def numbers(values: Sequence[float | None]) -> str:
     """Return *values* as the text of a PostgreSQL array, for ``$1::text::bigint[]`` and the like.
 
     A driver takes twenty times as long to pack a list of numbers one by one.

@@ -6,11 +6,8 @@ import time
 
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.slots import Slots
+from holdfast.worker.turnover import AHEAD, SPAN
 
-# The buffer holds about this many seconds of work.
-AHEAD = 0.1
-# Over how many seconds of work at least the pace is measured.
-SPAN = 0.02
 # What was measured this many seconds ago says nothing any more.
 FORGET = 1.0
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import insort
 from collections.abc import Callable, Iterable, Set
+from itertools import chain
 
 from holdfast.model.job import ClaimedJob
 
@@ -14,15 +16,56 @@ FAVOURED = -1
 
 
 class Buffer:
-    """A list in order, the best job last, that slots wait on."""
+    """A list in order, the best job last, that slots wait on.
+
+    Beside it, jobs claimed ahead of a permit of their limited queue: no slot gets them before `permit` or
+    `hand_on` have given them one.
+    """
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
+        self._ahead: dict[str, list[Entry]] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._hunger, self._counted_at = 0.0, time.monotonic()
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def ahead(self) -> int:
+        """How many jobs wait here for a permit."""
+        return sum(map(len, self._ahead.values())) if self._ahead else 0
+
+    def ahead_of(self, queue: str) -> int:
+        """Return how many jobs of one queue wait here for a permit."""
+        return len(self._ahead.get(queue, ()))
+
+    def put_ahead(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Add jobs that have no permit yet."""
+        now = time.monotonic()
+        for job in jobs:
+            self._ahead.setdefault(job.queue, []).append((job.priority, job.place, job.id, now, job))
+        for entries in self._ahead.values():
+            entries.sort(reverse=True)
+
+    def hand_on(self, queue: str, idle: int) -> ClaimedJob | None:
+        """Give the permit of a job that has ended to the best that waits for one, and return that.
+
+        None also where others are next to run in each of *idle* slots: a permit is not kept unused.
+        """
+        entries = self._ahead.get(queue)
+        if not entries or (len(self._entries) >= idle and self._entries[-1] < entries[-1]):
+            return None
+        entry = entries.pop()
+        insort(self._entries, entry, key=_worse)
+        self._wake(1)
+        return entry[-1]
+
+    def permit(self, jobs: Iterable[ClaimedJob], *, favoured: bool = False) -> None:
+        """Note that the database has given these a permit; who waits here no more has got one already."""
+        waiting = [job for job in jobs if self.remove(job.id, job.attempt, ahead=True)]
+        if waiting:
+            self.put(waiting, favoured=favoured)
 
     def put(self, jobs: Iterable[ClaimedJob], *, favoured: bool = False) -> None:
         """Add jobs, where they are *favoured* before all others, and wake as many waiting slots."""
@@ -60,7 +103,7 @@ class Buffer:
 
     def oldest(self, default: float) -> float:
         """Return when what has waited longest was put here, by the monotonic clock."""
-        return min((entry[-2] for entry in self._entries), default=default)
+        return min((entry[-2] for entry in chain(self._entries, *self._ahead.values())), default=default)
 
     def hunger(self, now: float) -> float:
         """Return how many seconds slots have waited for jobs so far, all of them added up."""
@@ -77,15 +120,28 @@ class Buffer:
         """Remove and return what came from one of *queues*."""
         return self._without(lambda entry: entry[-1].queue in queues)
 
-    def remove(self, job_id: int, attempt: int) -> bool:
-        """Remove one job; False: it is not here."""
-        return bool(self._without(lambda entry: (entry[-1].id, entry[-1].attempt) == (job_id, attempt)))
+    def remove(self, job_id: int, attempt: int, *, ahead: bool = False) -> bool:
+        """Remove one job, with *ahead* only one that waits for a permit; False: it is not here."""
+
+        def is_it(entry: Entry) -> bool:
+            return (entry[-1].id, entry[-1].attempt) == (job_id, attempt)
+
+        return bool(self._without_ahead(is_it) or (not ahead and self._without(is_it)))
 
     def _without(self, unwanted: Callable[[Entry], bool]) -> list[ClaimedJob]:
         taken = [entry for entry in self._entries if unwanted(entry)]
         if taken:
             self._entries = [entry for entry in self._entries if not unwanted(entry)]
-        return [entry[-1] for entry in reversed(taken)]
+        return [entry[-1] for entry in reversed(taken)] + self._without_ahead(unwanted)
+
+    def _without_ahead(self, unwanted: Callable[[Entry], bool]) -> list[ClaimedJob]:
+        taken: list[ClaimedJob] = []
+        for queue, entries in tuple(self._ahead.items()):
+            taken += [entry[-1] for entry in reversed(entries) if unwanted(entry)]
+            self._ahead[queue] = [entry for entry in entries if not unwanted(entry)]
+            if not self._ahead[queue]:
+                del self._ahead[queue]
+        return taken
 
     def _wake(self, most: int) -> None:
         self.hunger(time.monotonic())
@@ -94,3 +150,7 @@ class Buffer:
             if not waiter.done():
                 waiter.set_result(None)
                 most -= 1
+
+
+def _worse(entry: Entry) -> tuple[int, int, int]:
+    return -entry[0], -entry[1], -entry[2]

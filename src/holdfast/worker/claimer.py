@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.model.job import ClaimedJob
@@ -63,7 +64,7 @@ class Claimer(Service):
         self.draining = False
         self._order = list(config.queues)
         self._limited: dict[str, bool] | None = None
-        self._key_limits: dict[str, int] = {}
+        self._capped, self._key_limits = frozenset[str](), dict[str, int]()
         # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
         self._limits_age = LIMITS_AGE if config.listens else config.poll * (1 - SPREAD)
         self._limited_at, self._half = 0.0, 0
@@ -78,6 +79,7 @@ class Claimer(Service):
         self.worker_id, self._kinds, self._limited = worker_id, kinds, None
         self._claims = Claims(self._database)
         self._slumber.begin(worker_id)
+        self._slots.turnover.forget()
         self.wake()
 
     def call(self) -> None:
@@ -96,9 +98,12 @@ class Claimer(Service):
         if self._more and len(self._buffer) <= self._ahead.low and not self.draining:
             self.wake()
 
-    def _reported(self) -> None:
-        # Only now has an ended job left its limit, and another may be claimed: at half of the buffer.
-        if self._limited and len(self._buffer) <= self._half and not self.draining:
+    def _reported(self, fences: Sequence[Fence]) -> None:
+        # Only now has an ended job left its limit, and another may be claimed: at half of the buffer, or at
+        # once where a permit was let go though others wait for one.
+        has_room = self._slots.turnover.has_let_go(fences)
+        wanted = has_room or len(self._buffer) + self._buffer.ahead <= self._half
+        if self._limited and wanted and not self.draining:
             self.wake()
 
     @property
@@ -142,7 +147,7 @@ class Claimer(Service):
         # Queues take turns at the front, so that a full one does not starve the others.
         self._order.append(self._order.pop(0))
         claimed = await self.claim(queues, free=free, wanted=wanted)
-        self._half = len(self._buffer) // 2
+        self._half = (len(self._buffer) + self._buffer.ahead) // 2
         self._more, self._called = len(claimed) >= wanted, False
         if claimed:
             self._slumber.busy()
@@ -176,14 +181,14 @@ class Claimer(Service):
         # Those without limits are asked together, when it is the turn of the first of them.
         for asked in dict.fromkeys((queue,) if queue in limited else plain for queue in queues):
             open_slots, most = max(0, free - len(claimed)), wanted - len(claimed)
-            is_turn = False
+            is_turn, more = False, 0
             if limited.get(asked[0]):
                 # A buffered job would use up the limit without running: only free slots take from there.
                 # Where others keep the buffer filled none is ever free, so at its turn one job goes in front.
                 is_turn = not open_slots and asked[0] == queues[0] and self._may_favour
-                most = 1 if is_turn else open_slots
-            if self._may_claim and most > 0:
-                rest = replace(demand, queues=asked, free=open_slots, limit=most)
+                most, more = 1 if is_turn else open_slots, self._more_of(asked[0])
+            if self._may_claim and most + more > 0:
+                rest = replace(demand, queues=asked, free=open_slots, limit=most, more=more)
                 if asked[0] in limited:
                     limited_claim = attempts.claim_limited(rest, asked[0])
                     found = await self._database.run_read_committed(limited_claim)
@@ -196,13 +201,24 @@ class Claimer(Service):
             self.events.emit("jobs.claimed", count=len(claimed))
         return claimed
 
+    def _more_of(self, queue: str) -> int:
+        """Return how many jobs to claim ahead of permits: none before half of them have had theirs."""
+        room = min(self._slots.turnover.room(queue), self._config.prefetch)
+        missing = room - self._buffer.ahead_of(queue)
+        return missing if 2 * missing >= room else 0
+
     def _keep(self, demand: Demand, claimed: list[ClaimedJob], *, favoured: bool = False) -> None:
         # An answer that comes after the worker was declared lost is about jobs that others have now.
         if demand.worker_id == self.worker_id:
-            self._held.take(Fence(job.id, job.attempt) for job in claimed)
+            new = [job for job in claimed if not job.is_held]
+            self._held.take(Fence(job.id, job.attempt) for job in new)
             if self.draining:
                 # The claim was under way when the worker was told to take nothing more.
-                self._put_back(claimed, "the worker takes nothing more")
+                self._put_back(new, "the worker takes nothing more")
+            elif len(new) < len(claimed) or any(job.ahead for job in new):
+                self._buffer.permit((job for job in claimed if job.is_held), favoured=favoured)
+                self._buffer.put((job for job in new if not job.ahead), favoured=favoured)
+                self._buffer.put_ahead(job for job in new if job.ahead)
             else:
                 self._buffer.put(claimed, favoured=favoured)
 
@@ -215,9 +231,11 @@ class Claimer(Service):
             }
             self._limited_at = time.monotonic()
             # What was claimed ahead under the former rule has not begun: it waits its turn under the new one.
-            changed = {
-                queue.name for queue in found if queue.capped or queue.paused or self._is_lowered(queue)
-            }
+            capped = frozenset(queue for queue, is_capped in self._limited.items() if is_capped)
+            changed = set(capped ^ self._capped)
+            changed |= {queue.name for queue in found if queue.paused or self._is_lowered(queue)}
+            self._capped = capped
+            self._slots.turnover.watch(capped)
             self._key_limits = {queue.name: queue.key_limit for queue in found}
             self._put_back(self._buffer.give_up_of(changed), "its queue is paused or limited")
         return self._limited
@@ -246,5 +264,8 @@ class Claimer(Service):
         self._put_back(self._buffer.give_up(older_than), reason)
 
     def _put_back(self, jobs: list[ClaimedJob], reason: str) -> None:
+        for job in jobs:
+            if job.queue in self._slots.turnover.watched:
+                self._slots.turnover.let_go(Fence(job.id, job.attempt))
         if jobs:
             self._reporter.put_back([Fence(job.id, job.attempt) for job in jobs], released(reason))

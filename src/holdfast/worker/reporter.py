@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from holdfast.errors import HoldfastError, InputInvalid
 from holdfast.model.outcome import Fail, PutBack, Suspend, Transition
@@ -24,44 +28,70 @@ LONGEST_PAUSE = 5.0
 One = TypeVar("One", Ended, Returned, Suspended)
 
 
+@dataclass(frozen=True, slots=True)
+class _Pile(Generic[One]):
+    """What waits to be written by one kind of statement, in the order in which it was reported."""
+
+    make: Callable[[Sequence[One]], Statement[list[int]]]
+    waiting: list[One] = field(default_factory=list)
+
+    def take(self) -> list[One]:
+        """Take a batch off."""
+        batch = self.waiting[:LARGEST_BATCH]
+        del self.waiting[:LARGEST_BATCH]
+        return batch
+
+
 class Reporter:
     """Collects decisions and writes them as soon as a connection is free.
 
     At most two batches are unacknowledged; while they are under way, the next one grows.  A batch
     that the database cannot take now is tried again until it can: only a lost lease ends that.
-    *settled* is called whenever a batch is acknowledged.
+    Attempts that share a permit of a limited queue are written in the order in which they had it, so one
+    batch of them is under way at a time, beside the others.
+    *settled* is called with every batch that is acknowledged.
     """
 
     def __init__(self, database: Database, held: Held, events: Events) -> None:
         self._database, self._held, self._events = database, held, events
-        self._ended: list[Ended] = []
-        self._returned: list[Returned] = []
-        self._suspended: list[Suspended] = []
+        self._ended, self._chained = _Pile(attempts.finish_jobs), _Pile(attempts.finish_jobs)
+        self._returned, self._suspended = _Pile(attempts.put_back_jobs), _Pile(runs.suspend_runs)
         self._flights: set[asyncio.Task[None]] = set()
+        self._chain: asyncio.Task[None] | None = None
         self._stopped = False
-        self.settled: Callable[[], None] = lambda: None
+        self.settled: Callable[[Sequence[Fence]], None] = lambda _: None
         self.before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None] | None = None
 
-    def report(self, running: Running, decision: Transition) -> None:
-        """Take over one decision; the attempt counts as held until it is written."""
-        kind = running.claimed.kind
+    def report(self, running: Running, decision: Transition, heir: Fence | None = None) -> None:
+        """Take over one decision; the attempt counts as held until it is written.
+
+        *heir* is the attempt to which its permit goes.
+        """
+        fence, kind, now = running.fence, running.claimed.kind, time.monotonic()
+        seconds = now - running.began
         if isinstance(decision, PutBack):
-            self._returned.append(Returned(running.fence, decision, running.seconds, kind))
+            self._returned.waiting.append(Returned(fence, decision, seconds, kind))
         elif isinstance(decision, Suspend):
-            self._suspended.append(Suspended(running.fence, decision, running.seconds, kind))
+            self._suspended.waiting.append(Suspended(fence, decision, seconds, kind))
+        elif heir is not None or running.claimed.ahead:
+            self._chained.waiting.append(Ended(fence, decision, seconds, kind, heir, now))
         else:
-            self._ended.append(Ended(running.fence, decision, running.seconds, kind))
+            self._ended.waiting.append(Ended(fence, decision, seconds, kind))
         self._take_off()
 
     def put_back(self, fences: Sequence[Fence], decision: PutBack) -> None:
         """Give attempts back whose handlers never began."""
-        self._returned.extend(Returned(fence, decision) for fence in fences)
+        self._returned.waiting.extend(Returned(fence, decision) for fence in fences)
         self._take_off()
 
     @property
     def pending(self) -> int:
         """How many decisions are not acknowledged yet, without those in flight."""
-        return len(self._ended) + len(self._returned) + len(self._suspended)
+        return len(self._chained.waiting) + self._unchained
+
+    @property
+    def _unchained(self) -> int:
+        return len(self._ended.waiting) + len(self._returned.waiting) + len(self._suspended.waiting)
 
     async def flush(self) -> None:
         """Wait until everything reported so far is acknowledged."""
@@ -77,39 +107,44 @@ class Reporter:
         await asyncio.gather(*self._flights, return_exceptions=True)
 
     def _take_off(self) -> None:
-        if self._stopped or not self.pending or len(self._flights) >= MOST_IN_FLIGHT:
+        if self._stopped:
             return
-        flight = asyncio.create_task(self._fly(), name="holdfast report")
+        if self._chained.waiting and self._chain is None:
+            self._chain = self._begin(self._fly(self._chained))
+        others = len(self._flights) - (self._chain is not None)
+        if self._unchained and others < MOST_IN_FLIGHT:
+            self._begin(self._fly(self._ended, self._returned, self._suspended))
+
+    def _begin(self, flying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        flight = asyncio.create_task(flying, name="holdfast report")
         self._flights.add(flight)
         flight.add_done_callback(self._landed)
+        return flight
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
+        if flight is self._chain:
+            self._chain = None
         if not flight.cancelled() and (error := flight.exception()) is not None:
             self._events.emit("report.failed", error=error, attempts=self.pending, retry_in=LONGEST_PAUSE)
             flight.get_loop().call_later(LONGEST_PAUSE, self._take_off)
             return
         self._take_off()
 
-    async def _fly(self) -> None:
-        ended, self._ended = self._ended[:LARGEST_BATCH], self._ended[LARGEST_BATCH:]
-        returned, self._returned = self._returned[:LARGEST_BATCH], self._returned[LARGEST_BATCH:]
-        suspended, self._suspended = self._suspended[:LARGEST_BATCH], self._suspended[LARGEST_BATCH:]
+    async def _fly(self, *piles: _Pile[Any]) -> None:
+        batches = [(pile, pile.take()) for pile in piles]
         if self.before_flush is not None:
-            fences = [one.fence for batch in (ended, returned, suspended) for one in batch]
-            written = self.before_flush(fences)
+            written = self.before_flush([one.fence for _, batch in batches for one in batch])
             if written is not None:
                 await written
         try:
-            if ended:
-                await self._write(attempts.finish_jobs, ended)
-            if returned:
-                await self._write(attempts.put_back_jobs, returned)
-            if suspended:
-                await self._write(runs.suspend_runs, suspended)
+            for pile, batch in batches:
+                if batch:
+                    await self._write(pile.make, batch)
         except BaseException:
             # A decision must not be lost to a surprise: written twice it is refused, written never it hangs.
-            self._ended[:0], self._returned[:0], self._suspended[:0] = ended, returned, suspended
+            for pile, batch in batches:
+                pile.waiting[:0] = batch
             raise
 
     async def _write(
@@ -147,13 +182,17 @@ class Reporter:
                 await self._write(make, [one])
             return
         text = storable(f"the outcome could not be stored: {error}")
-        failed = [Ended(batch[0].fence, Fail(error=text, reason=text), batch[0].seconds, batch[0].kind)]
-        await self._write(attempts.finish_jobs, failed, is_last_word=True)
+        fail = Fail(error=text, reason=text)
+        failed = Ended(batch[0].fence, fail, batch[0].seconds, batch[0].kind)
+        if isinstance(batch[0], Ended):
+            failed = msgspec.structs.replace(batch[0], decision=fail)
+        await self._write(attempts.finish_jobs, [failed], is_last_word=True)
 
     def _settle(self, batch: Sequence[Ended | Returned | Suspended], accepted: set[int]) -> None:
-        self._held.drop([one.fence for one in batch])
+        fences = [one.fence for one in batch]
+        self._held.drop(fences)
         stale = [one.fence for one in batch if one.fence.job_id not in accepted]
         if stale:
             self._events.emit("attempts.stale", fences=stale)
         self._events.emit("attempts.reported", batch=batch, accepted=len(accepted), stale=stale)
-        self.settled()
+        self.settled(fences)

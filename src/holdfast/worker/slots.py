@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable
 from contextvars import copy_context
 
-from holdfast.model.outcome import Transition
+from holdfast.model.outcome import Complete, Fail, Stop, Transition
 from holdfast.runtime.events import Events
+from holdfast.store.attempts import Fence
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.perform import Performer
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Cause, Held, Running
+from holdfast.worker.turnover import Turnover
 
 # Slots whose handlers never wait let the loop turn about this often, all of them together, in seconds.
 LONGEST_RUN = 0.001
@@ -37,6 +39,7 @@ class Slots:
         self.freed: Callable[[], None] = lambda: None
         self._buffer, self._performer, self._reporter = buffer, performer, reporter
         self._held, self._events = held, events
+        self.turnover = Turnover()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._turn_ends, self._turns = 0.0, False
@@ -116,12 +119,26 @@ class Slots:
             self._held.running.pop(running.fence, None)
         self.done += 1
         self._events.emit("attempt.ended", running=running, decision=decision)
+        heir = self._heir(running, decision) if running.claimed.queue in self.turnover.watched else None
         if decision is not None:
-            self._reporter.report(running, decision)
+            self._reporter.report(running, decision, heir)
         else:
             self._held.drop([running.fence])
             # Its own transaction has ended it, and its limit has room.
-            self._reporter.settled()
+            self._reporter.settled([running.fence])
         if running.leftover is None:
             self.freed()
         return running, decision
+
+    def _heir(self, running: Running, decision: Transition | None) -> Fence | None:
+        """Hand the permit of an attempt that ends its job on to one that was claimed ahead of it."""
+        heir, queue, idle = None, running.claimed.queue, self.count - self.busy
+        if isinstance(decision, Complete | Fail | Stop) and running.leftover is None:
+            heir = self._buffer.hand_on(queue, idle)
+        # Where others are next to run, the queue would gain nothing by more of its jobs here.
+        if heir is not None or len(self._buffer) < idle:
+            self.turnover.count(queue)
+        if heir is None:
+            self.turnover.let_go(running.fence)
+            return None
+        return Fence(heir.id, heir.attempt)

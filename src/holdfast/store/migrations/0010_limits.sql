@@ -6,6 +6,10 @@ create function holdfast.moment() returns timestamptz
 language sql volatile
 as $$ select holdfast.now() + (clock_timestamp() - statement_timestamp()) $$;
 
+-- True for a job that a worker has claimed ahead of a permit of its limited queue: while it is in state claimed it takes up no
+-- room of the fleet's limit, and must not begin before its worker has a permit for it.
+alter table holdfast.live_jobs add column ahead boolean not null default false;
+
 -- Jobs with a concurrency key in the order in which they are due.  num_nulls() says what `is not null` says, but the planner
 -- does not know: so a question in order can be answered by this index alone, and one by key by the other alone.
 create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, place)
@@ -107,25 +111,60 @@ begin
 end
 $$;
 
+-- Whether there are available jobs in a queue that a worker of these kinds is not the one to take next: the best one with
+-- or without a key is of another kind, or runners may take some.
+create function holdfast.is_for_others(queue text, kinds text[]) returns boolean
+language sql stable
+as $$
+    select exists (
+        select from (
+            (select c.kind from holdfast.live_jobs c
+             where c.queue = $1 and c.state = 'available' and c.concurrency_key is null and c.route_id is null
+             order by c.priority, c.place limit 1)
+            union all
+            (select c.kind from holdfast.live_jobs c
+             where c.queue = $1 and c.state = 'available' and num_nulls(c.concurrency_key) = 0 and c.route_id is null
+             order by c.priority, c.place limit 1)
+        ) head
+        where head.kind <> all ($2)
+    ) or exists (
+        select from holdfast.routes r
+        where r.queue = $1
+          and (exists (select from holdfast.live_jobs c
+                       where c.route_id = r.id and c.state = 'available' and c.concurrency_key is null)
+               or exists (select from holdfast.live_jobs c
+                          where c.route_id = r.id and c.state = 'available' and c.concurrency_key is not null))
+    )
+$$;
+
 -- Claims up to *wanted* jobs from one queue under its limit for the fleet and for each concurrency key.  The first *free*
 -- of them are running, the others wait in the worker's buffer.  There a job takes up room of its key, which it is the next
--- to have anyway; room of the fleet's limit others may have a better use for, so with such a limit *free* is all there is, and one
--- job where nothing is free.
+-- to have anyway; a permit of the fleet's limit others may have a better use for, so with such a limit *free* is all there is,
+-- and one job where nothing is free.
+-- Up to *more* jobs beside them are claimed ahead: without a permit, for a worker that has some and hands them on, from a job
+-- that has ended to one of these, by finish_jobs.  None where a permit that goes free should go to others.  Jobs that this
+-- worker has claimed ahead come first when it gets permits: they are in the answer again, as *is_held* and with their attempt.
 -- Locks the queue's limits until the transaction ends, so what is counted here cannot grow meanwhile; the worker's own
 -- row against being declared lost; then live_jobs rows, skipping those that others hold.  Nothing comes back where
 -- there is nothing to do, the queue is paused or full, or the worker may not claim.
-create function holdfast.claim_limited(taker bigint, queue text, kinds text[], free integer, wanted integer) returns table (
+create function holdfast.claim_limited(taker bigint, queue text, kinds text[], free integer, wanted integer, more integer)
+returns table (
     job_id bigint, attempt integer, failures integer, kind text, from_queue text, priority integer,
     max_attempts integer, timeout double precision, args text, retry text, meta text, tags text[], trace text,
-    created double precision, claimed double precision, is_started boolean, place bigint
+    created double precision, claimed double precision, is_started boolean, place bigint, is_ahead boolean, is_held boolean
 )
 language plpgsql
 as $$
 #variable_conflict use_variable
 declare
     rule record;
+    permits integer;
+    taken integer;
+    own integer := 0;
+    waiting integer := 0;
     most integer;
     heads bigint[];
+    held bigint[] := '{}';
     best bigint[];
     present timestamptz;
 begin
@@ -143,20 +182,41 @@ begin
     select coalesce(max(q.key_limit), 1) as key_limit, max(q.max_running) as max_running,
            coalesce(bool_or(q.paused), false) as paused, coalesce(bool_or(q.keyed), false) as keyed
     into rule from holdfast.queues q where q.name = queue;
-    most := wanted;
-    if rule.max_running is not null then
-        select least(wanted, greatest(free, 1), rule.max_running - count(*)) into most
-        from holdfast.live_jobs r where r.worker_id is not null and r.queue = queue;
+    permits := wanted;
+    if rule.max_running is null then
+        more := 0;
+    else
+        select count(*) filter (where not h.waits), count(*) filter (where h.is_own and not h.waits),
+               count(*) filter (where h.is_own and h.waits)
+        into taken, own, waiting
+        from (
+            select r.worker_id = taker as is_own, r.ahead and r.state = 'claimed' as waits
+            from holdfast.live_jobs r where r.worker_id is not null and r.queue = queue
+        ) h;
+        permits := greatest(0, least(wanted, greatest(free, 1), rule.max_running - taken));
+        if permits + own = 0 or taken > rule.max_running or holdfast.is_for_others(queue, kinds) then
+            more := 0;
+        end if;
     end if;
-    if rule.paused or most <= 0 then
+    if rule.paused or permits + more <= 0 then
         return;
-    end if;
-    if rule.keyed then
-        heads := holdfast.keyed_heads(queue, kinds, rule.key_limit, least(free, most), most);
     end if;
     -- This statement may have begun, and then waited, before the jobs ended that it found to have ended.
     present := holdfast.moment();
-    best := array(
+    if waiting > 0 and permits > 0 then
+        held := array(
+            select c.job_id from holdfast.live_jobs c
+            where c.worker_id = taker and c.queue = queue and c.state = 'claimed' and c.ahead
+            order by c.priority, c.place
+            limit permits
+            for update skip locked
+        );
+    end if;
+    most := permits - cardinality(held) + more;
+    if rule.keyed then
+        heads := holdfast.keyed_heads(queue, kinds, rule.key_limit, least(free, most), most);
+    end if;
+    best := held || array(
         select candidate.job_id from (
             select unkeyed.job_id, unkeyed.priority, unkeyed.place from (
                 select c.job_id, c.priority, c.place from holdfast.live_jobs c
@@ -173,13 +233,14 @@ begin
         limit most
     );
     return query update holdfast.live_jobs l
-    set state = case when l.job_id = any (best[:free]) then 'running' else 'claimed' end,
-        started_at = case when l.job_id = any (best[:free]) then present end,
-        attempt = l.attempt + 1, worker_id = taker, claimed_at = present, progress = null, progress_note = null
+    set state = case when l.job_id = any (best[:least(free, permits)]) then 'running' else 'claimed' end,
+        started_at = case when l.job_id = any (best[:least(free, permits)]) then present end,
+        attempt = l.attempt + case when l.job_id = any (held) then 0 else 1 end, worker_id = taker, claimed_at = present,
+        progress = null, progress_note = null, ahead = l.job_id = any (best[permits + 1:])
     from holdfast.jobs j
     where l.job_id = any (best) and j.id = any (array[l.job_id]) and j.revision >= l.revision
     returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
               j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
-              date_part('epoch', l.claimed_at), l.state = 'running', l.place;
+              date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.ahead, l.job_id = any (held);
 end
 $$;

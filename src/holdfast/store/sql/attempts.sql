@@ -41,7 +41,8 @@ set state = case when $4::integer > 0 and l.job_id = any ((select p.ids[:$4::int
                  else 'claimed' end,
     started_at = case when $4::integer > 0 and l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[])
                       then holdfast.now() end,
-    attempt = l.attempt + 1, worker_id = $1::bigint, claimed_at = holdfast.now(), progress = null, progress_note = null
+    attempt = l.attempt + 1, worker_id = $1::bigint, claimed_at = holdfast.now(), progress = null, progress_note = null,
+    ahead = false
 from holdfast.jobs j
 where l.job_id = any ((select p.ids from picked p)::bigint[])
   and j.id = any (array[l.job_id]) and j.revision >= l.revision
@@ -76,32 +77,51 @@ from (select pg_current_snapshot() as shot) s;
 select pg_advisory_xact_lock(hashtext('holdfast.limits'), hashtext($1::text));
 
 -- name: claim_limited
--- Claims up to $5 jobs from one queue under its limits, the first $4 of them running, as `claim_limited` in the migrations says.
-select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integer, $5::integer);
+-- Claims up to $5 jobs from one queue under its limits, the first $4 of them running, and $6 ahead of permits, as
+-- `claim_limited` in the migrations says.
+select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integer, $5::integer, $6::integer);
 
 -- name: finish_jobs
 -- Ends attempts and their jobs: failed, cancelled, or completed where $3 has no outcome.  $7 is how many seconds each handler
 -- ran; an array that has nothing to say of any, no outcome, reason, result, error or failure to add, may be empty.
--- Locks live_jobs rows in the order given, which is id order, as everybody who waits for several rows does; then, by a
--- trigger, those of the parents of children that end, in id order as well.
+-- $9 to $15 are of attempts that handed permits on, and else empty: how many seconds ago each ended, how many ago it got its
+-- permit, and with which of these jobs that permit was last written; then who has got one and goes on, job, attempt, since
+-- how many seconds, and again with which.  What is recorded of a permit never goes back in time, though one statement may
+-- take longer to get here than the next one.
+-- Locks live_jobs rows in the order given, which is id order, as everybody who waits for several rows does; then those who
+-- go on, in no order; then, by a trigger, those of the parents of children that end, in id order as well.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
 with ended as (
     select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text[], $5::jsonb[], $6::text[],
-                         $7::text::double precision[], $8::integer[])
-        as e (job_id, attempt, outcome, reason, result, error, seconds, failed)
+                         $7::text::double precision[], $8::integer[], $9::text::double precision[],
+                         $10::text::double precision[], $11::text::bigint[])
+        as e (job_id, attempt, outcome, reason, result, error, seconds, failed, over, since, root)
 ), gone as (
     delete from holdfast.live_jobs l using ended e
     where l.job_id = any (array[e.job_id]) and l.attempt = any (array[e.attempt]) and l.state in ('claimed', 'running')
     returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at, l.parent_id, l.family_id,
-              e.outcome, e.reason, e.result, e.error, e.seconds, e.failed
+              e.outcome, e.reason, e.result, e.error, e.seconds, e.failed, coalesce(e.over, 0) as over, e.since, e.root
+), roots as (
+    select g.job_id, g.claimed_at from gone g where g.root = g.job_id
+), permitted as (
+    update holdfast.live_jobs l
+    set ahead = false, claimed_at = greatest(l.claimed_at, r.claimed_at, holdfast.now() - make_interval(secs => h.since))
+    from unnest($12::text::bigint[], $13::text::integer[], $14::text::double precision[], $15::text::bigint[])
+             as h (job_id, attempt, since, root)
+    left join roots r on r.job_id = h.root
+    where l.job_id = any (array[h.job_id]) and l.attempt = any (array[h.attempt]) and l.state in ('claimed', 'running')
+      and l.ahead
+), permit as (
+    select g.*, greatest(g.claimed_at, r.claimed_at, holdfast.now() - make_interval(secs => g.since)) as permitted_at
+    from gone g left join roots r on r.job_id = g.root
 )
 insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
                                     started_at, finished_at, result, error, parent_id, family_id)
 select g.job_id, g.queue, g.kind, coalesce(g.outcome, 'completed'), g.reason, g.attempt,
-       g.failures + coalesce(g.failed, 0), g.worker_id, g.claimed_at,
-       greatest(g.claimed_at, holdfast.now() - make_interval(secs => g.seconds)), holdfast.now(), g.result, g.error,
-       g.parent_id, g.family_id
-from gone g
+       g.failures + coalesce(g.failed, 0), g.worker_id, g.permitted_at,
+       greatest(g.permitted_at, holdfast.now() - make_interval(secs => g.seconds + g.over)),
+       greatest(g.permitted_at, holdfast.now() - make_interval(secs => g.over)), g.result, g.error, g.parent_id, g.family_id
+from permit g
 returning job_id;
 
 -- name: put_back_jobs

@@ -1,14 +1,16 @@
 -- name: count_jobs
 -- Counts all live jobs in one scan and stores the sums with their queues, so that nobody else has to count.
+-- What a worker has claimed ahead of a permit is available: it is no further.
 -- Answers the available kinds that nobody has known for $2 seconds while a job waited; zero rows: all are known.
 -- Jobs for runners wait for theirs.
 -- Only for the leader of term $1.  Locks the queues' rows in order of name.
 with found as materialized (
-    select l.queue, l.kind, l.state, count(*) as jobs, min(l.run_at) as oldest,
+    select l.queue, l.kind, s.state, count(*) as jobs, min(l.run_at) as oldest,
            min(l.run_at) filter (where l.route_id is null) as oldest_for_any
     from holdfast.live_jobs l
+    cross join lateral (select case when l.ahead and l.state = 'claimed' then 'available' else l.state end as state) s
     where exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
-    group by l.queue, l.kind, l.state
+    group by l.queue, l.kind, s.state
 ), total as (
     select f.queue,
            sum(f.jobs) filter (where f.state = 'available') as available,

@@ -35,7 +35,8 @@ from holdfast.workers w where w.id = any ($1::bigint[]);
 -- How many jobs of a limited queue may still be taken, and what its keys may: only after lock_limits in the same
 -- transaction.  Null room: no limit for the queue as a whole.
 select (select q.max_running from holdfast.queues q where q.name = $1::text)
-       - (select count(*) from holdfast.live_jobs r where r.worker_id is not null and r.queue = $1::text),
+       - (select count(*) from holdfast.live_jobs r
+          where r.worker_id is not null and r.queue = $1::text and not (r.ahead and r.state = 'claimed')),
        coalesce((select q.key_limit from holdfast.queues q where q.name = $1::text), 1);
 
 -- name: lock_heads
@@ -90,7 +91,7 @@ with pair as (
 ), taken as (
     update holdfast.live_jobs l
     set state = 'claimed', attempt = l.attempt + 1, worker_id = p.worker_id, claimed_at = holdfast.now(),
-        started_at = null, progress = null, progress_note = null
+        started_at = null, progress = null, progress_note = null, ahead = false
     from pair p where l.job_id = any (array[p.job_id]) and l.state = 'available'
     returning l.job_id, l.attempt, l.failures, l.worker_id, p.sha256
 ), noted as (

@@ -102,7 +102,8 @@ where j.id = $1::bigint and coalesce(l.job_id, f.job_id) is not null;
 select l.job_id, holdfast.now(), l.state, l.queue, l.kind, nullif(l.run_at, 'infinity'), l.failures, l.concurrency_key,
        l.worker_id, h.name, h.expires_at, l.cancel_requested_at, coalesce(q.paused, false), q.max_running,
        coalesce(q.key_limit, 1),
-       (select count(*) from holdfast.live_jobs r where r.worker_id is not null and r.queue = l.queue),
+       (select count(*) from holdfast.live_jobs r
+        where r.worker_id is not null and r.queue = l.queue and not (r.ahead and r.state = 'claimed')),
        (select count(*) from holdfast.live_jobs r
         where r.worker_id is not null and r.queue = l.queue and r.concurrency_key = l.concurrency_key),
        able.workers, able.knowing, able.slots,

@@ -1,0 +1,290 @@
+"""A worker hands the permits of a limited queue on, and never runs more than the limit says."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.client.operator import Operator
+from holdfast.model.job import ClaimedJob
+from holdfast.testing import ThrowawayDatabase
+from holdfast.worker import claimer, slumber
+from holdfast.worker.buffer import Buffer
+from tests.store.test_limits import most_at_once
+
+NEVER = 60.0
+QUEUE = "capped"
+INTERVALS = "select job_id, claimed_at, finished_at from holdfast.finished_jobs where queue = 'capped'"
+STANDING = "select count(*) from holdfast.live_jobs where queue = 'capped' and worker_id is not null"
+
+Limit = Callable[[int | None], Awaitable[Any]]
+
+
+@pytest.fixture
+def limit(db: ThrowawayDatabase) -> Limit:
+    """Set the limit of the queue."""
+    return lambda most: Operator(db.database, "tester").queues.limit(QUEUE, most, create=True)
+
+
+class Yard:
+    """Handlers that count how many of them run, and what waited for a permit meanwhile."""
+
+    def __init__(self, jobs: int) -> None:
+        self.app, self.left = holdfast.App(), jobs
+        self.running = self.most = self.ahead = 0
+        self.processes: list[Any] = []
+        self.over = asyncio.Event()
+
+    async def __aenter__(self) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        self.ahead = max([self.ahead, *(one.worker.claimer._buffer.ahead for one in self.processes)])
+
+    async def __aexit__(self, *_: object) -> None:
+        self.running -= 1
+
+    def done(self) -> None:
+        """Count a job that has ended for good."""
+        self.left -= 1
+        if self.left == 0:
+            self.over.set()
+
+    async def wait(self) -> None:
+        """Wait until all jobs have ended."""
+        async with asyncio.timeout(60):
+            await self.over.wait()
+
+
+async def test_two_workers_hand_permits_on_and_keep_the_limit(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, limit: Limit, eventually: Any
+) -> None:
+    """By the handlers' own count and by the recorded times three run at once; others are claimed ahead."""
+    yard = Yard(1500)
+
+    @yard.app.job
+    async def step() -> None:
+        async with yard:
+            await asyncio.sleep(0.001)
+        yard.done()
+
+    await limit(3)
+    await client.enqueue_many([step.job()] * 1500, queue=QUEUE)
+    yard.processes = [await work(yard.app, slots=5, poll=0.2, queues=(QUEUE,)) for _ in range(2)]
+    await yard.wait()
+    await eventually(lambda: db.value("select not exists (select from holdfast.live_jobs)"))
+    assert yard.most == 3
+    assert yard.ahead > 0
+    recorded = await db.fetch(INTERVALS)
+    assert len(recorded) == 1500
+    assert most_at_once(recorded) <= 3
+
+
+async def test_whatever_becomes_of_jobs_the_limit_holds_and_all_of_them_end(
+    client: holdfast.Client, work: Any, limit: Limit
+) -> None:
+    """Retries, snoozes, errors, own transactions and threads let permits go in ways of their own."""
+    yard, seen = Yard(600), set[int]()
+
+    @yard.app.job(retry=holdfast.Constant(timedelta(0)), max_attempts=3)
+    async def step(job: holdfast.Job, n: int) -> Any:
+        again = n in seen
+        seen.add(n)
+        async with yard:
+            await asyncio.sleep(0.0005 * (n % 4))
+            if n % 7 == 1 and not again:
+                return holdfast.Retry(0.0)
+            if n % 7 == 2 and not again:
+                return holdfast.Snooze(0.001)
+            if n % 7 == 3 and not again:
+                raise ValueError(n)
+        # What its own transaction has ended has let its permit go.
+        yard.done()
+        if n % 7 == 4:
+            async with job.transaction():
+                pass
+        return holdfast.Cancel() if n % 7 == 5 else None
+
+    await limit(4)
+    await client.enqueue_many([step.job(n) for n in range(600)], queue=QUEUE)
+    yard.processes = [await work(yard.app, slots=6, poll=0.2, queues=(QUEUE,)) for _ in range(2)]
+    await yard.wait()
+    assert yard.most <= 4
+
+
+async def test_a_lowered_limit_is_reached_though_permits_are_handed_on(
+    client: holdfast.Client, work: Any, limit: Limit
+) -> None:
+    """Without it four would hand theirs on for ever."""
+    yard, lowered = Yard(3000), asyncio.Event()
+    later: list[int] = []
+
+    @yard.app.job
+    async def step() -> None:
+        async with yard:
+            await asyncio.sleep(0.001)
+            if lowered.is_set():
+                later.append(yard.running)
+        yard.done()
+
+    await limit(4)
+    await client.enqueue_many([step.job()] * 3000, queue=QUEUE)
+    yard.processes = [await work(yard.app, slots=5, poll=0.2, queues=(QUEUE,))]
+    async with asyncio.timeout(30):
+        while not yard.ahead:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+    await limit(1)
+    lowered.set()
+    await yard.wait()
+    assert later[-500:] == [1] * 500
+
+
+async def test_a_paused_queue_stands_still_though_permits_are_handed_on(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, limit: Limit, eventually: Any
+) -> None:
+    """What was claimed ahead is given back, and goes on when the queue does."""
+    yard = Yard(2000)
+
+    @yard.app.job
+    async def step() -> None:
+        async with yard:
+            await asyncio.sleep(0.001)
+        yard.done()
+
+    await limit(4)
+    await client.enqueue_many([step.job()] * 2000, queue=QUEUE)
+    yard.processes = [await work(yard.app, slots=5, poll=0.2, queues=(QUEUE,))]
+    async with asyncio.timeout(30):
+        while not yard.ahead:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+    operator = Operator(db.database, "tester")
+    await operator.queues.pause(QUEUE)
+    await eventually(lambda: db.value(STANDING.replace("count(*)", "count(*) = 0")))
+    assert 0 < yard.left < 2000
+    await operator.queues.resume(QUEUE)
+    await yard.wait()
+
+
+async def test_who_waits_for_a_permit_has_the_next_that_was_let_go(
+    client: holdfast.Client,
+    work: Any,
+    limit: Limit,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Handlers that end in their own transaction hand nothing on: a claim does, and not at the next poll."""
+    monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
+    monkeypatch.setattr(claimer, "STALE", NEVER)
+    yard = Yard(400)
+
+    @yard.app.job
+    async def step(job: holdfast.Job, n: int) -> None:
+        async with yard:
+            await asyncio.sleep(0.001)
+        yard.done()
+        if n >= 300:
+            async with job.transaction():
+                pass
+
+    await limit(2)
+    await client.enqueue_many([step.job(n) for n in range(400)], queue=QUEUE)
+    yard.processes = [await work(yard.app, slots=5, poll=NEVER, queues=(QUEUE,))]
+    await yard.wait()
+    assert yard.ahead > 0
+    assert yard.most <= 2
+
+
+async def test_a_stop_gives_back_what_waits_for_a_permit(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, limit: Limit
+) -> None:
+    """Nothing stays claimed, and nothing counts as a failure."""
+    yard = Yard(3000)
+
+    @yard.app.job
+    async def step() -> None:
+        async with yard:
+            await asyncio.sleep(0.001)
+        yard.done()
+
+    await limit(4)
+    await client.enqueue_many([step.job()] * 3000, queue=QUEUE)
+    yard.processes = [await work(yard.app, slots=5, poll=0.2, queues=(QUEUE,))]
+    async with asyncio.timeout(30):
+        while not yard.ahead:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+    await yard.processes[0].stop(20.0)
+    assert await db.value(STANDING) == 0
+    assert await db.value("select sum(failures) from holdfast.live_jobs") == 0
+    left = await db.value("select count(*) from holdfast.live_jobs")
+    assert left == yard.left
+
+
+def claimed(number: int, priority: int = 5, *, queue: str = QUEUE, ahead: bool = True) -> ClaimedJob:
+    """A job as a claim brings it."""
+    return ClaimedJob(
+        number,
+        1,
+        0,
+        "step",
+        queue,
+        priority,
+        5,
+        1.0,
+        "{}",
+        None,
+        "{}",
+        None,
+        None,
+        0.0,
+        0.0,
+        False,
+        number,
+        ahead,
+    )
+
+
+async def test_no_slot_gets_a_job_without_a_permit() -> None:
+    """It has to be handed one, the best first."""
+    buffer = Buffer()
+    buffer.put_ahead([claimed(1), claimed(2), claimed(3, priority=0)])
+    assert (len(buffer), buffer.ahead, buffer.ahead_of(QUEUE)) == (0, 3, 3)
+    assert buffer.hand_on("another", 1) is None
+    heir = buffer.hand_on(QUEUE, 1)
+    assert heir is not None
+    assert (await buffer.take())[0] is heir
+    assert (heir.id, buffer.ahead) == (3, 2)
+
+
+async def test_a_permit_is_not_kept_for_one_behind_others() -> None:
+    """Where all idle slots have something better to run, it is let go."""
+    buffer = Buffer()
+    buffer.put_ahead([claimed(5)])
+    buffer.put([claimed(1, queue="others", ahead=False)])
+    assert buffer.hand_on(QUEUE, 1) is None
+    assert buffer.hand_on(QUEUE, 2) is not None
+    assert [(await buffer.take())[0].id for _ in range(2)] == [1, 5]
+
+
+async def test_a_permit_from_the_database_goes_to_one_that_still_waits() -> None:
+    """Who has been handed one meanwhile, or is gone, is not run a second time."""
+    buffer = Buffer()
+    buffer.put_ahead([claimed(1), claimed(2), claimed(3)])
+    assert buffer.hand_on(QUEUE, 1) is not None
+    assert buffer.remove(3, 1)
+    buffer.permit([claimed(1, ahead=False), claimed(2, ahead=False), claimed(3, ahead=False)])
+    assert buffer.ahead == 0
+    assert [(await buffer.take())[0].id for _ in range(2)] == [1, 2]
+    assert len(buffer) == 0
+
+
+async def test_what_waits_for_a_permit_is_given_up_like_the_rest() -> None:
+    """By age, by queue, and one by one."""
+    buffer = Buffer()
+    buffer.put_ahead([claimed(1), claimed(2), claimed(3, queue="others")])
+    buffer.put([claimed(4, ahead=False)])
+    assert buffer.oldest(0.0) > 0
+    assert [job.id for job in buffer.give_up_of({"others"})] == [3]
+    assert not buffer.remove(9, 1)
+    assert sorted(job.id for job in buffer.give_up()) == [1, 2, 4]
+    assert (len(buffer), buffer.ahead) == (0, 0)
