@@ -28,6 +28,7 @@ as $$
 #variable_conflict use_variable
 declare
     busy jsonb;
+    full_keys text[];
     front integer;
     seen integer;
     fitting bigint[];
@@ -35,31 +36,37 @@ declare
     taken integer;
     locked bigint[];
 begin
-    select coalesce(jsonb_object_agg(h.concurrency_key, h.running), '{}') into busy from (
+    select coalesce(jsonb_object_agg(h.concurrency_key, h.running), '{}'),
+           coalesce(array_agg(h.concurrency_key) filter (where h.running >= key_limit), '{}')
+    into busy, full_keys
+    from (
         select r.concurrency_key, count(*) as running from holdfast.live_jobs r
         where r.queue = queue and r.concurrency_key is not null and r.worker_id is not null
         group by r.concurrency_key
     ) h;
     foreach front in array array[16 * wanted + 50, greatest(16 * wanted, 40 * free) + 500] loop
         with line as materialized (
-            select c.job_id, c.concurrency_key as key, row_number() over (order by c.priority, c.place) as nth,
-                   coalesce((busy ->> c.concurrency_key)::integer, 0) as running
+            select c.job_id, c.concurrency_key as key, c.priority::bigint as priority, c.place
             from holdfast.live_jobs c
             where c.queue = queue and c.state = 'available' and num_nulls(c.concurrency_key) = 0 and c.route_id is null
               and c.kind = any (kinds)
             order by c.priority, c.place
             limit front
-        ), keys as (
-            select l.key, key_limit - max(l.running) as room, array_agg(l.job_id) as ids, array_agg(l.nth) as nths
-            from line l where l.running < key_limit
+        ), heads as (
+            -- Full keys are left out by hash: to look each job's key up costs more than the job.  Where each key has room for
+            -- one, so does a rank among its others.
+            select min(array[l.priority, l.place, l.job_id]) as head, l.key from line l
+            where key_limit = 1 and l.key not in (select unnest(full_keys))
             group by l.key
+            union all
+            select array[r.priority, r.place, r.job_id], r.key
+            from (
+                select l.*, row_number() over (partition by l.key order by l.priority, l.place) as nth from line l
+                where key_limit > 1 and l.key not in (select unnest(full_keys))
+            ) r
+            where r.nth <= key_limit - coalesce((busy ->> r.key)::integer, 0)
         ), best as (
-            select head.job_id, k.key
-            from keys k cross join lateral (
-                select u.job_id, u.nth from unnest(k.ids, k.nths) as u (job_id, nth) order by u.nth limit k.room
-            ) head
-            order by head.nth
-            limit wanted
+            select h.head[3] as job_id, h.key from heads h order by h.head limit wanted
         )
         select (select count(*) from line), array(select b.job_id from best b), array(select b.key from best b)
         into seen, fitting, their_keys;
@@ -166,6 +173,8 @@ declare
     heads bigint[];
     held bigint[] := '{}';
     best bigint[];
+    starting bigint[];
+    early bigint[];
     present timestamptz;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
@@ -232,11 +241,13 @@ begin
         order by candidate.priority, candidate.place
         limit most
     );
+    starting := best[:least(free, permits)];
+    early := best[permits + 1:];
     return query update holdfast.live_jobs l
-    set state = case when l.job_id = any (best[:least(free, permits)]) then 'running' else 'claimed' end,
-        started_at = case when l.job_id = any (best[:least(free, permits)]) then present end,
+    set state = case when l.job_id = any (starting) then 'running' else 'claimed' end,
+        started_at = case when l.job_id = any (starting) then present end,
         attempt = l.attempt + case when l.job_id = any (held) then 0 else 1 end, worker_id = taker, claimed_at = present,
-        progress = null, progress_note = null, ahead = l.job_id = any (best[permits + 1:])
+        progress = null, progress_note = null, ahead = l.job_id = any (early)
     from holdfast.jobs j
     where l.job_id = any (best) and j.id = any (array[l.job_id]) and j.revision >= l.revision
     returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
