@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.job import ClaimedJob
-from holdfast.worker import ahead, buffer
+from holdfast.worker import ahead, buffer, turnover
 from holdfast.worker.ahead import Ahead
 from holdfast.worker.buffer import Buffer
 
@@ -122,4 +122,4 @@ async def test_a_lucky_moment_says_little(bench: Bench) -> None:
     bench.starve(0.5)
     bench.work(0.001, pace=50_000)
     one.measure()
-    assert one.room == 50 / ahead.SPAN * ahead.AHEAD // 2
+    assert one.room == 50 / turnover.SPAN * turnover.AHEAD // 2

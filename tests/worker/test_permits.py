@@ -13,6 +13,7 @@ from holdfast.model.job import ClaimedJob
 from holdfast.testing import ThrowawayDatabase
 from holdfast.worker import claimer, slumber
 from holdfast.worker.buffer import Buffer
+from holdfast.worker.transaction import LoopTransaction
 from tests.store.test_limits import most_at_once
 
 NEVER = 60.0
@@ -220,6 +221,170 @@ async def test_a_stop_gives_back_what_waits_for_a_permit(
     assert left == yard.left
 
 
+@pytest.mark.parametrize("how", ["snooze", "own transaction"])
+async def test_an_heir_that_lets_its_permit_go_at_once_does_so_after_its_giver(
+    client: holdfast.Client,
+    work: Any,
+    db: ThrowawayDatabase,
+    limit: Limit,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    """Else its permit were free in the database while nobody looks, and its times before its giver's."""
+    monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
+    monkeypatch.setattr(claimer, "STALE", NEVER)
+    yard = Yard(1000)
+
+    @yard.app.job(max_attempts=5)
+    async def step(job: holdfast.Job, n: int) -> Any:
+        yard.done()
+        await asyncio.sleep(0)
+        if n % 2 and how == "snooze":
+            return holdfast.Snooze(600.0)
+        if n % 2:
+            async with job.transaction():
+                pass
+        return None
+
+    await limit(1)
+    await client.enqueue_many([step.job(n) for n in range(1000)], queue=QUEUE)
+    process = await work(yard.app, slots=3, poll=NEVER, queues=(QUEUE,))
+    await yard.wait()
+    await process.stop(20.0)
+    assert most_at_once(await db.fetch(INTERVALS)) <= 1
+
+
+async def test_an_own_transaction_of_which_nothing_was_heard_hands_nothing_on(
+    client: holdfast.Client, work: Any, limit: Limit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have ended the attempt and let the permit go, and another worker has it."""
+    real = LoopTransaction.__aexit__
+
+    async def unheard(self: Any, *error: Any) -> None:
+        await real(self, *error)
+        self._running.settled = False
+        raise ConnectionError
+
+    monkeypatch.setattr(LoopTransaction, "__aexit__", unheard)
+    yard = Yard(300)
+
+    @yard.app.job(max_attempts=1)
+    async def step(job: holdfast.Job, n: int) -> None:
+        async with yard:
+            await asyncio.sleep(0.002)
+        yard.done()
+        if n % 3 == 0:
+            async with job.transaction():
+                pass
+
+    await limit(1)
+    await client.enqueue_many([step.job(n) for n in range(300)], queue=QUEUE)
+    yard.processes = [await work(yard.app, slots=5, poll=0.1, queues=(QUEUE,)) for _ in range(2)]
+    await yard.wait()
+    assert yard.most == 1
+
+
+class Blocked:
+    """A worker whose four permits are held by handlers that wait, and with eight jobs claimed ahead."""
+
+    def __init__(self, client: holdfast.Client, work: Any, limit: Limit) -> None:
+        self._client, self._work, self._limit = client, work, limit
+        self.app, self.go, self.begun = holdfast.App(), asyncio.Event(), list[int]()
+
+        @self.app.job
+        async def step(n: int) -> Any:
+            self.begun.append(n)
+            await self.go.wait()
+            return holdfast.Snooze(600.0) if n < 4 else None
+
+        self.job = step.job
+
+    async def start(self, eventually: Any, *queues: str) -> Any:
+        """Start the worker, which finds more to claim ahead as soon as it looks again."""
+        await self._limit(4)
+        await self._client.enqueue_many([self.job(n) for n in range(100)], queue=QUEUE)
+        process = await self._work(self.app, slots=8, poll=NEVER, queues=(QUEUE, *queues))
+        await eventually(lambda: _holds(len(self.begun) == 4))
+        process.worker.slots.turnover.room = lambda _: 8
+        process.worker.claimer.wake()
+        await eventually(lambda: _holds(process.worker.claimer._buffer.ahead == 8))
+        return process
+
+
+async def _holds(value: bool) -> bool:
+    return value
+
+
+async def test_a_drain_gives_back_what_waits_for_a_permit(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, limit: Limit, eventually: Any
+) -> None:
+    """Nobody would look after it any more, and the drain would never end."""
+    blocked = Blocked(client, work, limit)
+    process = await blocked.start(eventually)
+    process.worker.drain()
+    await eventually(lambda: db.value(STANDING.replace("count(*)", "count(*) = 4")))
+    blocked.go.set()
+    async with asyncio.timeout(20):
+        await process.drained()
+
+
+async def test_nothing_begins_any_more_under_a_limit_of_none(
+    client: holdfast.Client,
+    work: Any,
+    db: ThrowawayDatabase,
+    limit: Limit,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was claimed ahead under the former limit is given back."""
+    monkeypatch.setattr(claimer, "STALE", NEVER)
+    blocked = Blocked(client, work, limit)
+    await blocked.start(eventually)
+    await limit(0)
+    await eventually(lambda: db.value(STANDING.replace("count(*)", "count(*) = 4")))
+    blocked.go.set()
+    await eventually(lambda: db.value(STANDING.replace("count(*)", "count(*) = 0")))
+    assert len(blocked.begun) == 4
+
+
+async def test_a_key_is_looked_for_though_another_queue_waits_for_permits(
+    client: holdfast.Client, work: Any, limit: Limit, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is claimed ahead in one queue is no reason to look at another one later."""
+    monkeypatch.setattr(claimer, "STALE", NEVER)
+    monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
+    blocked, over = Blocked(client, work, limit), asyncio.Event()
+    ended: list[int] = []
+
+    @blocked.app.job
+    async def quick(n: int) -> None:
+        ended.append(n)
+        if len(ended) == 20:
+            over.set()
+
+    await blocked.start(eventually, "keyed")
+    await client.enqueue_many([quick.job(n) for n in range(20)], queue="keyed", concurrency_key="one")
+    async with asyncio.timeout(20):
+        await over.wait()
+
+
+async def test_what_is_claimed_ahead_leaves_slots_to_other_queues(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, limit: Limit, eventually: Any
+) -> None:
+    """It takes no slot, so the queue behind it is asked for all that are free."""
+    blocked = Blocked(client, work, limit)
+    await Operator(db.database, "tester").queues.limit("other", 3, create=True)
+    process = await blocked.start(eventually, "other")
+    one = process.worker.claimer
+    await one.stop()
+    await client.enqueue_many([blocked.job(n) for n in range(20)], queue="other")
+    process.worker.slots.turnover.room = lambda queue: 30 if queue == QUEUE else 0
+    found = await one.claim((QUEUE, "other"), free=4, wanted=4)
+    assert [job.queue for job in found if not job.ahead] == ["other"] * 3
+    assert sum(job.ahead for job in found) > 4
+    blocked.go.set()
+
+
 def claimed(number: int, priority: int = 5, *, queue: str = QUEUE, ahead: bool = True) -> ClaimedJob:
     """A job as a claim brings it."""
     return ClaimedJob(
@@ -272,7 +437,7 @@ async def test_a_permit_from_the_database_goes_to_one_that_still_waits() -> None
     buffer.put_ahead([claimed(1), claimed(2), claimed(3)])
     assert buffer.hand_on(QUEUE, 1) is not None
     assert buffer.remove(3, 1)
-    buffer.permit([claimed(1, ahead=False), claimed(2, ahead=False), claimed(3, ahead=False)])
+    assert [buffer.permit(claimed(n, ahead=False)) for n in (1, 2, 3)] == [False, True, False]
     assert buffer.ahead == 0
     assert [(await buffer.take())[0].id for _ in range(2)] == [1, 2]
     assert len(buffer) == 0

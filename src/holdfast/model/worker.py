@@ -95,13 +95,13 @@ class QueueRecord:
 class QueueLimits:
     """What a claim must know of a queue before it chooses its way in.
 
-    *limited*: it has a limit for the fleet or jobs with concurrency keys.  *capped*: it has the former.
+    *limited*: it has a limit for the fleet, *max_running*, or jobs with concurrency keys.
     """
 
     name: str
     paused: bool
     limited: bool
-    capped: bool
+    max_running: int | None
     key_limit: int
 
 

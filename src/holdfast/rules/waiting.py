@@ -115,7 +115,8 @@ def _held(job: Standing) -> str | None:
     if job.run_paused:
         return f"it parks at its next step ({job.pause_reason})"
     if job.state is JobState.CLAIMED:
-        return f"{holder} has claimed it and begins it as soon as a slot is free"
+        room = "" if job.max_running is None else f" and the limit of queue {job.queue!r} allows"
+        return f"{holder} has claimed it and begins it as soon as a slot is free{room}"
     return None
 
 

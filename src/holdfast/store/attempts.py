@@ -21,6 +21,9 @@ _BEST_FIRST = attrgetter("priority", "place")
 
 T = TypeVar("T")
 
+# No end is told to be longer ago, in seconds: `delivery_horizon` waits as long for those that are under way.
+LONGEST_AGO = 0.05
+
 Final = Complete | Fail | Stop
 
 
@@ -146,8 +149,11 @@ class _Permits:
         self.roots: dict[Fence, int] = {}
         for one in ended:
             if one.heir is not None:
-                self.since[one.heir] = self.now - one.at
+                self.since[one.heir] = self._ago(one)
                 self.roots[one.heir] = self.roots.setdefault(one.fence, one.fence.job_id)
+
+    def _ago(self, one: Ended) -> float:
+        return min(self.now - one.at, LONGEST_AGO)
 
     def parameters(self, ended: Sequence[Ended]) -> tuple[str, ...]:
         """Return what `finish_jobs` wants to know of permits, for these attempts and for heirs that go on."""
@@ -155,7 +161,7 @@ class _Permits:
             return _NO_PERMITS
         heirs = sorted(self.since.keys() - {one.fence for one in ended})
         return (
-            numbers([0.0 if one.heir is None else self.now - one.at for one in ended]),
+            numbers([0.0 if one.heir is None else self._ago(one) for one in ended]),
             numbers([self.since.get(one.fence) for one in ended]),
             numbers([self.roots.get(one.fence) for one in ended]),
             numbers([fence.job_id for fence in heirs]),

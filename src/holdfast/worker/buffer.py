@@ -61,11 +61,12 @@ class Buffer:
         self._wake(1)
         return entry[-1]
 
-    def permit(self, jobs: Iterable[ClaimedJob], *, favoured: bool = False) -> None:
-        """Note that the database has given these a permit; who waits here no more has got one already."""
-        waiting = [job for job in jobs if self.remove(job.id, job.attempt, ahead=True)]
-        if waiting:
-            self.put(waiting, favoured=favoured)
+    def permit(self, job: ClaimedJob, *, favoured: bool = False) -> bool:
+        """Note that the database has given a job a permit; False: it does not wait here for one any more."""
+        if not self.remove(job.id, job.attempt, ahead=True):
+            return False
+        self.put([job], favoured=favoured)
+        return True
 
     def put(self, jobs: Iterable[ClaimedJob], *, favoured: bool = False) -> None:
         """Add jobs, where they are *favoured* before all others, and wake as many waiting slots."""
@@ -119,6 +120,10 @@ class Buffer:
     def give_up_of(self, queues: Set[str]) -> list[ClaimedJob]:
         """Remove and return what came from one of *queues*."""
         return self._without(lambda entry: entry[-1].queue in queues)
+
+    def give_up_ahead(self) -> list[ClaimedJob]:
+        """Remove and return what waits for a permit."""
+        return self._without_ahead(lambda _: True)
 
     def remove(self, job_id: int, attempt: int, *, ahead: bool = False) -> bool:
         """Remove one job, with *ahead* only one that waits for a permit; False: it is not here."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.model.job import ClaimedJob
@@ -64,10 +63,11 @@ class Claimer(Service):
         self.draining = False
         self._order = list(config.queues)
         self._limited: dict[str, bool] | None = None
-        self._capped, self._key_limits = frozenset[str](), dict[str, int]()
+        self._has_keyed = False
+        self._former: dict[str, QueueLimits] = {}
         # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
         self._limits_age = LIMITS_AGE if config.listens else config.poll * (1 - SPREAD)
-        self._limited_at, self._half = 0.0, 0
+        self._limited_at, self._half, self._half_ahead = 0.0, 0, 0
         self._doubtful, self._reconciled_at = False, time.monotonic()
         self._more, self._called = True, False
         self._claims, self._slumber = Claims(database), Slumber(database)
@@ -79,7 +79,6 @@ class Claimer(Service):
         self.worker_id, self._kinds, self._limited = worker_id, kinds, None
         self._claims = Claims(self._database)
         self._slumber.begin(worker_id)
-        self._slots.turnover.forget()
         self.wake()
 
     def call(self) -> None:
@@ -87,6 +86,11 @@ class Claimer(Service):
         self._slumber.called()
         self._called = True
         self.wake()
+
+    def drain(self) -> None:
+        """Claim nothing more; nobody looks after what waits for a permit any more, so it is given back."""
+        self.draining = True
+        self._put_back(self._buffer.give_up_ahead(), "the worker takes nothing more")
 
     def reload(self) -> None:
         """Look at the queues' limits again before the next claim."""
@@ -98,12 +102,13 @@ class Claimer(Service):
         if self._more and len(self._buffer) <= self._ahead.low and not self.draining:
             self.wake()
 
-    def _reported(self, fences: Sequence[Fence]) -> None:
-        # Only now has an ended job left its limit, and another may be claimed: at half of the buffer, or at
-        # once where a permit was let go though others wait for one.
-        has_room = self._slots.turnover.has_let_go(fences)
-        wanted = has_room or len(self._buffer) + self._buffer.ahead <= self._half
-        if self._limited and wanted and not self.draining:
+    def _reported(self, has_room: bool) -> None:
+        # Only now has an ended job left its limit, and another may be claimed: at half of the buffer and of
+        # what waits for permits, or at once where a permit was let go.
+        is_half = len(self._buffer) <= self._half and (
+            self._has_keyed or self._buffer.ahead <= self._half_ahead
+        )
+        if self._limited and (has_room or is_half) and not self.draining:
             self.wake()
 
     @property
@@ -147,8 +152,8 @@ class Claimer(Service):
         # Queues take turns at the front, so that a full one does not starve the others.
         self._order.append(self._order.pop(0))
         claimed = await self.claim(queues, free=free, wanted=wanted)
-        self._half = (len(self._buffer) + self._buffer.ahead) // 2
-        self._more, self._called = len(claimed) >= wanted, False
+        self._half, self._half_ahead = len(self._buffer) // 2, self._buffer.ahead // 2
+        self._called = False
         if claimed:
             self._slumber.busy()
         if self._more:
@@ -176,11 +181,11 @@ class Claimer(Service):
         demand = Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=wanted, free=free)
         limited = await self._limited_among(queues)
         plain = tuple(queue for queue in queues if queue not in limited)
-        claimed: list[ClaimedJob] = []
+        claimed, taken = list[ClaimedJob](), 0
         self._doubtful = True
         # Those without limits are asked together, when it is the turn of the first of them.
         for asked in dict.fromkeys((queue,) if queue in limited else plain for queue in queues):
-            open_slots, most = max(0, free - len(claimed)), wanted - len(claimed)
+            open_slots, most = max(0, free - taken), wanted - taken
             is_turn, more = False, 0
             if limited.get(asked[0]):
                 # A buffered job would use up the limit without running: only free slots take from there.
@@ -194,9 +199,9 @@ class Claimer(Service):
                     found = await self._database.run_read_committed(limited_claim)
                 else:
                     found = await self._claims.plain(rest)
-                self._keep(demand, found, favoured=is_turn)
+                taken += self._keep(rest, found, favoured=is_turn)
                 claimed += found
-        self._doubtful = False
+        self._doubtful, self._more = False, taken >= wanted
         if claimed:
             self.events.emit("jobs.claimed", count=len(claimed))
         return claimed
@@ -207,41 +212,60 @@ class Claimer(Service):
         missing = room - self._buffer.ahead_of(queue)
         return missing if 2 * missing >= room else 0
 
-    def _keep(self, demand: Demand, claimed: list[ClaimedJob], *, favoured: bool = False) -> None:
+    def _keep(self, demand: Demand, claimed: list[ClaimedJob], *, favoured: bool = False) -> int:
+        """Take over what a claim brought; answers for how many slots."""
         # An answer that comes after the worker was declared lost is about jobs that others have now.
-        if demand.worker_id == self.worker_id:
-            new = [job for job in claimed if not job.is_held]
-            self._held.take(Fence(job.id, job.attempt) for job in new)
-            if self.draining:
-                # The claim was under way when the worker was told to take nothing more.
-                self._put_back(new, "the worker takes nothing more")
-            elif len(new) < len(claimed) or any(job.ahead for job in new):
-                self._buffer.permit((job for job in claimed if job.is_held), favoured=favoured)
-                self._buffer.put((job for job in new if not job.ahead), favoured=favoured)
-                self._buffer.put_ahead(job for job in new if job.ahead)
+        if demand.worker_id != self.worker_id:
+            return 0
+        before = len(self._buffer)
+        held = [job for job in claimed if job.is_held]
+        new = [job for job in claimed if not job.is_held] if held else claimed
+        self._held.take(Fence(job.id, job.attempt) for job in new)
+        if self.draining:
+            # The claim was under way when the worker was told to take nothing more.
+            self._put_back(new, "the worker takes nothing more")
+            return 0
+        if demand.more or held:
+            self._permitted(held, favoured=favoured)
+            self._buffer.put_ahead(job for job in new if job.ahead)
+            new = [job for job in new if not job.ahead]
+        self._buffer.put(new, favoured=favoured)
+        return len(self._buffer) - before
+
+    def _permitted(self, held: list[ClaimedJob], *, favoured: bool) -> None:
+        """Take over permits for jobs that were claimed ahead of them."""
+        for job in held:
+            if self._buffer.permit(job, favoured=favoured):
+                continue
+            # It was handed one meanwhile: there is one too many, once that is reported.
+            reported = self._held.permit(Fence(job.id, job.attempt))
+            if reported is None:
+                self.wake()
             else:
-                self._buffer.put(claimed, favoured=favoured)
+                reported.add_done_callback(lambda _: self.wake())
 
     async def _limited_among(self, queues: tuple[str, ...]) -> dict[str, bool]:
         """Return which of *queues* have limits, each with whether one is for the fleet."""
         if self._limited is None:
             found = await self._database.run(queue_limits(queues))
-            self._limited = {
-                queue.name: queue.capped for queue in found if queue.limited and not queue.paused
-            }
+            limited = [queue for queue in found if queue.limited and not queue.paused]
+            self._limited = {queue.name: queue.max_running is not None for queue in limited}
+            self._has_keyed = not all(self._limited.values())
             self._limited_at = time.monotonic()
             # What was claimed ahead under the former rule has not begun: it waits its turn under the new one.
-            capped = frozenset(queue for queue, is_capped in self._limited.items() if is_capped)
-            changed = set(capped ^ self._capped)
-            changed |= {queue.name for queue in found if queue.paused or self._is_lowered(queue)}
-            self._capped = capped
-            self._slots.turnover.watch(capped)
-            self._key_limits = {queue.name: queue.key_limit for queue in found}
+            changed = {queue.name for queue in found if queue.paused or self._is_stricter(queue)}
+            self._former = {queue.name: queue for queue in found}
+            self._slots.turnover.watch(queue for queue, is_capped in self._limited.items() if is_capped)
             self._put_back(self._buffer.give_up_of(changed), "its queue is paused or limited")
         return self._limited
 
-    def _is_lowered(self, queue: QueueLimits) -> bool:
-        return queue.key_limit < self._key_limits.get(queue.name, queue.key_limit)
+    def _is_stricter(self, queue: QueueLimits) -> bool:
+        former = self._former.get(queue.name, queue)
+        if queue.key_limit < former.key_limit or (former.max_running is not None) != (
+            queue.max_running is not None
+        ):
+            return True
+        return queue.max_running is not None and queue.max_running < (former.max_running or 0)
 
     async def reconcile(self) -> None:
         """Give back what the database says we hold and we do not know of: the answer of a claim was lost."""
@@ -264,8 +288,5 @@ class Claimer(Service):
         self._put_back(self._buffer.give_up(older_than), reason)
 
     def _put_back(self, jobs: list[ClaimedJob], reason: str) -> None:
-        for job in jobs:
-            if job.queue in self._slots.turnover.watched:
-                self._slots.turnover.let_go(Fence(job.id, job.attempt))
         if jobs:
             self._reporter.put_back([Fence(job.id, job.attempt) for job in jobs], released(reason))

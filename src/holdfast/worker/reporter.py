@@ -42,56 +42,76 @@ class _Pile(Generic[One]):
         return batch
 
 
+class _Piles:
+    """What became of attempts, by the statement that writes it."""
+
+    def __init__(self) -> None:
+        self.ended = _Pile(attempts.finish_jobs)
+        self.returned, self.suspended = _Pile(attempts.put_back_jobs), _Pile(runs.suspend_runs)
+
+    def __len__(self) -> int:
+        return len(self.ended.waiting) + len(self.returned.waiting) + len(self.suspended.waiting)
+
+    def take(self) -> list[tuple[_Pile[Any], list[Any]]]:
+        """Take a batch off each; ends first, and alone where they are many: others may come after them."""
+        batches: list[tuple[_Pile[Any], list[Any]]] = [(self.ended, self.ended.take())]
+        if not self.ended.waiting:
+            batches += [(self.returned, self.returned.take()), (self.suspended, self.suspended.take())]
+        return batches
+
+
 class Reporter:
     """Collects decisions and writes them as soon as a connection is free.
 
     At most two batches are unacknowledged; while they are under way, the next one grows.  A batch
     that the database cannot take now is tried again until it can: only a lost lease ends that.
-    Attempts that share a permit of a limited queue are written in the order in which they had it, so one
-    batch of them is under way at a time, beside the others.
-    *settled* is called with every batch that is acknowledged.
+    Attempts that share a permit of a limited queue are written in the order in which they had it, whatever
+    became of them, so one batch of them is under way at a time, beside the others.
+    *settled* is called whenever a batch is acknowledged, with whether a permit may be free by it.
     """
 
     def __init__(self, database: Database, held: Held, events: Events) -> None:
         self._database, self._held, self._events = database, held, events
-        self._ended, self._chained = _Pile(attempts.finish_jobs), _Pile(attempts.finish_jobs)
-        self._returned, self._suspended = _Pile(attempts.put_back_jobs), _Pile(runs.suspend_runs)
+        self._free, self._linked = _Piles(), _Piles()
         self._flights: set[asyncio.Task[None]] = set()
         self._chain: asyncio.Task[None] | None = None
+        self._letting_go: set[Fence] = set()
         self._stopped = False
-        self.settled: Callable[[Sequence[Fence]], None] = lambda _: None
+        self.settled: Callable[[bool], None] = lambda _: None
         self.before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None] | None = None
 
-    def report(self, running: Running, decision: Transition, heir: Fence | None = None) -> None:
+    def report(
+        self, running: Running, decision: Transition, heir: Fence | None = None, *, lets_go: bool = False
+    ) -> None:
         """Take over one decision; the attempt counts as held until it is written.
 
-        *heir* is the attempt to which its permit goes.
+        *heir* is the attempt to which its permit went; one that *lets_go* has one that will be free.
         """
         fence, kind, now = running.fence, running.claimed.kind, time.monotonic()
         seconds = now - running.began
+        if lets_go:
+            self._letting_go.add(fence)
+        piles = self._free if heir is None and self._held.permit(fence) is None else self._linked
         if isinstance(decision, PutBack):
-            self._returned.waiting.append(Returned(fence, decision, seconds, kind))
+            piles.returned.waiting.append(Returned(fence, decision, seconds, kind))
         elif isinstance(decision, Suspend):
-            self._suspended.waiting.append(Suspended(fence, decision, seconds, kind))
-        elif heir is not None or running.claimed.ahead:
-            self._chained.waiting.append(Ended(fence, decision, seconds, kind, heir, now))
+            piles.suspended.waiting.append(Suspended(fence, decision, seconds, kind))
         else:
-            self._ended.waiting.append(Ended(fence, decision, seconds, kind))
+            piles.ended.waiting.append(Ended(fence, decision, seconds, kind, heir, now))
         self._take_off()
 
     def put_back(self, fences: Sequence[Fence], decision: PutBack) -> None:
         """Give attempts back whose handlers never began."""
-        self._returned.waiting.extend(Returned(fence, decision) for fence in fences)
+        self._letting_go.update(fences)
+        for fence in fences:
+            piles = self._free if self._held.permit(fence) is None else self._linked
+            piles.returned.waiting.append(Returned(fence, decision))
         self._take_off()
 
     @property
     def pending(self) -> int:
         """How many decisions are not acknowledged yet, without those in flight."""
-        return len(self._chained.waiting) + self._unchained
-
-    @property
-    def _unchained(self) -> int:
-        return len(self._ended.waiting) + len(self._returned.waiting) + len(self._suspended.waiting)
+        return len(self._free) + len(self._linked)
 
     async def flush(self) -> None:
         """Wait until everything reported so far is acknowledged."""
@@ -109,11 +129,11 @@ class Reporter:
     def _take_off(self) -> None:
         if self._stopped:
             return
-        if self._chained.waiting and self._chain is None:
-            self._chain = self._begin(self._fly(self._chained))
+        if self._chain is None and len(self._linked):
+            self._chain = self._begin(self._fly(self._linked))
         others = len(self._flights) - (self._chain is not None)
-        if self._unchained and others < MOST_IN_FLIGHT:
-            self._begin(self._fly(self._ended, self._returned, self._suspended))
+        if others < MOST_IN_FLIGHT and len(self._free):
+            self._begin(self._fly(self._free))
 
     def _begin(self, flying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         flight = asyncio.create_task(flying, name="holdfast report")
@@ -131,13 +151,13 @@ class Reporter:
             return
         self._take_off()
 
-    async def _fly(self, *piles: _Pile[Any]) -> None:
-        batches = [(pile, pile.take()) for pile in piles]
-        if self.before_flush is not None:
-            written = self.before_flush([one.fence for _, batch in batches for one in batch])
-            if written is not None:
-                await written
+    async def _fly(self, piles: _Piles) -> None:
+        batches = piles.take()
         try:
+            if self.before_flush is not None:
+                written = self.before_flush([one.fence for _, batch in batches for one in batch])
+                if written is not None:
+                    await written
             for pile, batch in batches:
                 if batch:
                     await self._write(pile.make, batch)
@@ -195,4 +215,6 @@ class Reporter:
         if stale:
             self._events.emit("attempts.stale", fences=stale)
         self._events.emit("attempts.reported", batch=batch, accepted=len(accepted), stale=stale)
-        self.settled(fences)
+        has_room = not self._letting_go.isdisjoint(fences)
+        self._letting_go &= self._held.fences
+        self.settled(has_room)

@@ -38,6 +38,8 @@ class Running:
     *error* is what the handler raised, for whoever wants more than its text.
     *ending* says that its own transaction is about to end it, *settled* that it has.
     *limit* is the clock of its own timeout, where that cancels its handler.
+    *permit* is done once the database knows of the permit that it was handed; None: it was handed none.
+    *tried* says that its own transaction was about to end it once, and may have, whatever was heard of that.
     *leftover* is a thread that works on although its attempt has ended; it takes the slot until it is done.
     """
 
@@ -53,11 +55,15 @@ class Running:
         "leftover",
         "limit",
         "marked",
+        "permit",
         "settled",
         "stop",
+        "tried",
     )
 
     def __init__(self, claimed: ClaimedJob, heard: float | None = None) -> None:
+        self.permit: asyncio.Future[None] | None = None
+        self.tried = False
         self.claimed = claimed
         self.fence = Fence(claimed.id, claimed.attempt)
         self.began = time.monotonic()
@@ -104,6 +110,8 @@ class Held:
     """
 
     def __init__(self) -> None:
+        self._permits: dict[Fence, asyncio.Future[None]] = {}
+        self._heirs: dict[Fence, Fence] = {}
         self.fences: set[Fence] = set()
         self.running: dict[Fence, Running] = {}
         self._empty = asyncio.Event()
@@ -118,8 +126,25 @@ class Held:
     def drop(self, fences: list[Fence]) -> None:
         """Forget attempts whose end is recorded or whose lease is lost."""
         self.fences.difference_update(fences)
+        if self._heirs:
+            self._confirm(fences)
         if not self.fences:
             self._empty.set()
+
+    def hand_on(self, giver: Fence, heir: Fence) -> None:
+        """Note that an attempt has given its permit to another one."""
+        self._heirs[giver] = heir
+        self._permits[heir] = asyncio.get_running_loop().create_future()
+
+    def permit(self, fence: Fence) -> asyncio.Future[None] | None:
+        """Return what is done once the database knows of a permit that was handed on; None: it does."""
+        return self._permits.get(fence)
+
+    def _confirm(self, givers: list[Fence]) -> None:
+        for giver in givers:
+            heir = self._heirs.pop(giver, None)
+            if heir is not None:
+                self._permits.pop(heir).set_result(None)
 
     async def wait_empty(self) -> None:
         """Wait until nothing is held."""

@@ -109,6 +109,7 @@ class Slots:
     async def serve(self) -> Served:
         """Take the best job, run its handler to the end and report what the attempt came to."""
         running = Running(*await self._buffer.take())
+        running.permit = self._held.permit(running.fence)
         self._held.running[running.fence] = running
         self.busy += 1
         self._events.emit("attempt.started", running=running)
@@ -119,26 +120,29 @@ class Slots:
             self._held.running.pop(running.fence, None)
         self.done += 1
         self._events.emit("attempt.ended", running=running, decision=decision)
-        heir = self._heir(running, decision) if running.claimed.queue in self.turnover.watched else None
+        is_limited = running.claimed.queue in self.turnover.watched
+        heir = self._heir(running, decision) if is_limited else None
         if decision is not None:
-            self._reporter.report(running, decision, heir)
+            self._reporter.report(running, decision, heir, lets_go=is_limited and heir is None)
         else:
             self._held.drop([running.fence])
             # Its own transaction has ended it, and its limit has room.
-            self._reporter.settled([running.fence])
+            self._reporter.settled(is_limited)
         if running.leftover is None:
             self.freed()
         return running, decision
 
     def _heir(self, running: Running, decision: Transition | None) -> Fence | None:
         """Hand the permit of an attempt that ends its job on to one that was claimed ahead of it."""
-        heir, queue, idle = None, running.claimed.queue, self.count - self.busy
-        if isinstance(decision, Complete | Fail | Stop) and running.leftover is None:
-            heir = self._buffer.hand_on(queue, idle)
+        job, queue, idle = None, running.claimed.queue, self.count - self.busy
+        is_over = isinstance(decision, Complete | Fail | Stop) and running.leftover is None
+        if is_over and not running.tried:
+            job = self._buffer.hand_on(queue, idle)
         # Where others are next to run, the queue would gain nothing by more of its jobs here.
-        if heir is not None or len(self._buffer) < idle:
+        if job is not None or len(self._buffer) < idle:
             self.turnover.count(queue)
-        if heir is None:
-            self.turnover.let_go(running.fence)
+        if job is None:
             return None
-        return Fence(heir.id, heir.attempt)
+        heir = Fence(job.id, job.attempt)
+        self._held.hand_on(running.fence, heir)
+        return heir

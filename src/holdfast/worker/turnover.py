@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from holdfast.store.attempts import Fence
-
 # A worker claims about this many seconds of work ahead.
 AHEAD = 0.1
 # Over how many seconds at least a pace is measured.
@@ -24,11 +22,6 @@ class Turnover:
         self.watched: dict[str, int] = {}
         self._pace: dict[str, float] = {}
         self._noted_at: dict[str, float] = {}
-        self._let_go: set[Fence] = set()
-
-    def forget(self) -> None:
-        """Begin anew: what is under way is nobody's any more."""
-        self._let_go.clear()
 
     def watch(self, queues: Iterable[str]) -> None:
         """Count in these queues from now on, and in no others."""
@@ -37,18 +30,6 @@ class Turnover:
     def count(self, queue: str) -> None:
         """Count an end after which another job of the queue could begin at once."""
         self.watched[queue] += 1
-
-    def let_go(self, fence: Fence) -> None:
-        """Note that an attempt has not handed its permit on: its report lets go of it."""
-        self._let_go.add(fence)
-
-    def has_let_go(self, reported: Iterable[Fence]) -> bool:
-        """Note which attempts are reported; True: a permit has been let go with one of them."""
-        if not self._let_go:
-            return False
-        gone = self._let_go.intersection(reported)
-        self._let_go -= gone
-        return bool(gone)
 
     def room(self, queue: str) -> int:
         """Return how many jobs of *queue* are a tenth of a second's work, at its pace since the last call."""

@@ -203,13 +203,13 @@ class Worker:
     def drain(self) -> None:
         """Take nothing new and finish what there is; says so once."""
         if not self.claimer.draining:
-            self.claimer.draining = True
+            self.claimer.drain()
             if self.worker_id:
                 self.events.emit("worker.draining", worker_id=self.worker_id)
             self.on_drain()
 
     async def _drain(self, grace: float) -> bool:
-        self.claimer.draining = True
+        self.claimer.drain()
         self.events.emit("worker.stopping", worker_id=self.worker_id, grace=grace)
         self.claimer.give_back(0.0, "the worker is stopping")
         try:

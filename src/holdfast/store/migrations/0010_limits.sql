@@ -203,20 +203,19 @@ begin
             from holdfast.live_jobs r where r.worker_id is not null and r.queue = queue
         ) h;
         permits := greatest(0, least(wanted, greatest(free, 1), rule.max_running - taken));
-        if permits + own = 0 or taken > rule.max_running or holdfast.is_for_others(queue, kinds) then
+        if more > 0 and (permits + own = 0 or taken > rule.max_running or holdfast.is_for_others(queue, kinds)) then
             more := 0;
         end if;
     end if;
     if rule.paused or permits + more <= 0 then
         return;
     end if;
-    -- This statement may have begun, and then waited, before the jobs ended that it found to have ended.
-    present := holdfast.moment();
     if waiting > 0 and permits > 0 then
+        -- The youngest of the best priority: while this runs, the worker hands permits on to the oldest.
         held := array(
             select c.job_id from holdfast.live_jobs c
             where c.worker_id = taker and c.queue = queue and c.state = 'claimed' and c.ahead
-            order by c.priority, c.place
+            order by c.priority, c.place desc
             limit permits
             for update skip locked
         );
@@ -225,6 +224,8 @@ begin
     if rule.keyed then
         heads := holdfast.keyed_heads(queue, kinds, rule.key_limit, least(free, most), most);
     end if;
+    -- This statement may have begun, and then waited, before the jobs ended that it found to have ended.
+    present := holdfast.moment();
     best := held || array(
         select candidate.job_id from (
             select unkeyed.job_id, unkeyed.priority, unkeyed.place from (

@@ -87,7 +87,7 @@ select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integ
 -- $9 to $15 are of attempts that handed permits on, and else empty: how many seconds ago each ended, how many ago it got its
 -- permit, and with which of these jobs that permit was last written; then who has got one and goes on, job, attempt, since
 -- how many seconds, and again with which.  What is recorded of a permit never goes back in time, though one statement may
--- take longer to get here than the next one.
+-- take longer to get here than the next one; and nothing is told to be longer ago than delivery_horizon waits.
 -- Locks live_jobs rows in the order given, which is id order, as everybody who waits for several rows does; then those who
 -- go on, in no order; then, by a trigger, those of the parents of children that end, in id order as well.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.

@@ -1,8 +1,8 @@
 -- name: delivery_horizon
 -- Up to when history is complete: no transaction that began earlier is still under way, but for one that began more than
--- a minute ago, which no end of an attempt does.  No row: nobody wants to be told of anything.  Read it in a statement
+-- a minute ago, which no end of an attempt does; and finish_jobs tells of ends up to a twentieth of a second before it.  No row: nobody wants to be told of anything.  Read it in a statement
 -- of its own, before history is looked at.
-select greatest(least(holdfast.now(), min(a.xact_start)), holdfast.now() - interval '1 minute')
+select greatest(least(holdfast.now(), min(a.xact_start)), holdfast.now() - interval '1 minute') - interval '50 ms'
 from pg_stat_activity a
 where a.datname = current_database() and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
 having exists (select from holdfast.endpoints);

@@ -1,6 +1,6 @@
 -- name: queue_limits
 -- What a claim must know of these queues before it chooses its way in.
-select q.name, q.paused, q.max_running is not null or q.keyed, q.max_running is not null, q.key_limit
+select q.name, q.paused, q.max_running is not null or q.keyed, q.max_running, q.key_limit
 from holdfast.queues q where q.name = any ($1::text[]);
 
 -- name: list_queues
