@@ -347,6 +347,18 @@ async def test_nothing_begins_any_more_under_a_limit_of_none(
     assert len(blocked.begun) == 4
 
 
+async def test_what_waits_for_a_permit_begins_when_the_limit_is_lifted(
+    client: holdfast.Client, work: Any, limit: Limit, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody needs a permit any more, and all slots are taken."""
+    monkeypatch.setattr(claimer, "STALE", NEVER)
+    blocked = Blocked(client, work, limit)
+    await blocked.start(eventually)
+    await limit(None)
+    await eventually(lambda: _holds(len(blocked.begun) == 8))
+    blocked.go.set()
+
+
 async def test_a_key_is_looked_for_though_another_queue_waits_for_permits(
     client: holdfast.Client, work: Any, limit: Limit, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

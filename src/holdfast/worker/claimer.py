@@ -261,11 +261,9 @@ class Claimer(Service):
 
     def _is_stricter(self, queue: QueueLimits) -> bool:
         former = self._former.get(queue.name, queue)
-        if queue.key_limit < former.key_limit or (former.max_running is not None) != (
-            queue.max_running is not None
-        ):
-            return True
-        return queue.max_running is not None and queue.max_running < (former.max_running or 0)
+        if queue.max_running is None or former.max_running is None:
+            return queue.max_running != former.max_running or queue.key_limit < former.key_limit
+        return queue.max_running < former.max_running or queue.key_limit < former.key_limit
 
     async def reconcile(self) -> None:
         """Give back what the database says we hold and we do not know of: the answer of a claim was lost."""

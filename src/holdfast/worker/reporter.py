@@ -215,6 +215,7 @@ class Reporter:
         if stale:
             self._events.emit("attempts.stale", fences=stale)
         self._events.emit("attempts.reported", batch=batch, accepted=len(accepted), stale=stale)
-        has_room = not self._letting_go.isdisjoint(fences)
+        has_room = bool(self._letting_go) and not self._letting_go.isdisjoint(fences)
+        # Who was declared lost meanwhile is reported by nobody.
         self._letting_go &= self._held.fences
         self.settled(has_room)
