@@ -119,10 +119,10 @@ class Yard:
         )
         return (await self.client.enqueue(request, **options)).id
 
-    async def until(self, question: str) -> None:
+    async def until(self, question: str, *parameters: Any) -> None:
         """Wait until a question about the database is answered with true."""
         async with asyncio.timeout(PATIENCE):
-            while not await self.db.value(question):  # noqa: ASYNC110 - a row has no event to wait for
+            while not await self.db.value(question, *parameters):  # noqa: ASYNC110 - a row has no event to wait for
                 await asyncio.sleep(GLANCE)
 
     async def log(self, job_id: int, stream: str = "stdout") -> dict[int, bytes]:
