@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from holdfast.app.command import command
     from holdfast.app.handler import Handler, JobRequest
     from holdfast.app.job import Job
+    from holdfast.app.keywords import EnqueueOptions
     from holdfast.app.registry import App
     from holdfast.app.workflow import Workflow
     from holdfast.client.asynchronous import Client
-    from holdfast.client.keywords import EnqueueOptions
     from holdfast.client.migration import migrate
     from holdfast.client.synchronous import SyncClient
     from holdfast.errors import (
@@ -128,7 +128,7 @@ _HOMES = {
     "holdfast.app.registry": ("App",),
     "holdfast.app.workflow": ("Workflow",),
     "holdfast.client.asynchronous": ("Client",),
-    "holdfast.client.keywords": ("EnqueueOptions",),
+    "holdfast.app.keywords": ("EnqueueOptions",),
     "holdfast.client.migration": ("migrate",),
     "holdfast.client.synchronous": ("SyncClient",),
     "holdfast.errors": (

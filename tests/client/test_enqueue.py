@@ -73,6 +73,8 @@ async def test_copy_stores_what_the_function_stores(
     """Row by row and column by column both ways in are one; only ids and moments differ."""
     texts = ["plain", "back \\ slash", "tab \t and line \n end \r\n", "\\N", "\\.", "ünï 🐙", '{"a": 1}', ""]
     requests = [greet.job(text, [None, 1.5, {"k": text}]) for text in texts]
+    # Some have other terms than their neighbours.
+    requests[2:4] = [requests[2].with_options(priority=7, delay=60), requests[3].with_options(queue="third")]
     slow = await client.enqueue_many(requests, **options)
     module = asynchronous if colour == "async" else synchronous
     monkeypatch.setattr(module, "COPY_FROM", 1)
@@ -85,6 +87,95 @@ async def test_copy_stores_what_the_function_stores(
     queue = options.get("queue", "mail")
     keyed = await db.value("select keyed from holdfast.queues where name = $1", queue)
     assert bool(keyed) is ("concurrency_key" in options)
+
+
+@pytest.mark.parametrize("count", [10, 600])
+@pytest.mark.parametrize("colour", ["async", "sync"])
+async def test_each_of_many_may_have_options_of_its_own(
+    client: holdfast.Client, db: ThrowawayDatabase, count: int, colour: str
+) -> None:
+    """They come before those of the call, by either way in; what neither says is the kind's policy."""
+    requests = [
+        greet.job(f"n{n}").with_options(priority=n % 10, concurrency_key=f"k{n % 3}") for n in range(count)
+    ]
+    requests[1] = greet.job("n1").with_options(queue="own").with_options(priority=1)
+    if colour == "sync":
+        with holdfast.SyncClient(db.dsn, schema=db.schema) as own:
+            handles = await asyncio.to_thread(own.enqueue_many, requests, priority=4, tags=["all"])
+    else:
+        handles = await client.enqueue_many(requests, priority=4, tags=["all"])
+    found = await db.fetch(
+        "select l.job_id, j.args ->> 'name', l.queue, l.priority::integer, l.concurrency_key, j.tags "
+        "from holdfast.live_jobs l join holdfast.jobs j on j.id = l.job_id order by 1"
+    )
+    wanted: list[Any] = [(f"n{n}", "mail", n % 10, f"k{n % 3}", ["all"]) for n in range(count)]
+    wanted[1] = ("n1", "own", 1, None, ["all"])
+    assert found == [(handle.id, *one) for handle, one in zip(handles, wanted, strict=True)]
+    assert await db.fetch("select name from holdfast.queues where keyed") == [("mail",)]
+
+
+@pytest.mark.parametrize("count", [3, 600])
+async def test_each_of_many_may_have_a_unique_key_of_its_own(
+    client: holdfast.Client, db: ThrowawayDatabase, count: int
+) -> None:
+    """Those whose key is taken are kept, within the call as well; the others go in."""
+    holder = await client.enqueue(greet.job("holder"), unique_key="key 1")
+    requests = [greet.job(f"n{n}").with_options(unique_key=f"key {n}") for n in (*range(count), 0)]
+    first, second, *others, last = await client.enqueue_many(requests)
+    assert (first.status, second.status) == (holdfast.Enqueued.NEW, holdfast.Enqueued.KEPT)
+    assert second.id == holder.id
+    assert (last.id, last.status) == (first.id, holdfast.Enqueued.KEPT)
+    assert {handle.status for handle in others} == {holdfast.Enqueued.NEW}
+    assert await names(db) == ["holder", "n0", *(f"n{n}" for n in range(2, count))]
+
+
+async def test_batches_that_share_unique_keys_in_another_order_do_not_deadlock(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """Keys are taken in one order by everybody: each caller is answered, and each key is one job."""
+    keys = [f"key {n}" for n in range(400)]
+    calls = [keys if nth % 2 else keys[::-1] for nth in range(6)]
+    answers = await asyncio.gather(
+        *(
+            client.enqueue_many([greet.job(key).with_options(unique_key=key) for key in call])
+            for call in calls
+        )
+    )
+    ids = [
+        dict(zip(call, (h.id for h in handles), strict=True))
+        for call, handles in zip(calls, answers, strict=True)
+    ]
+    assert all(one == ids[0] for one in ids)
+    assert sum(h.status is holdfast.Enqueued.NEW for handles in answers for h in handles) == len(keys)
+    assert len(await names(db)) == len(keys)
+
+
+async def test_a_moment_of_its_own_takes_the_place_of_that_for_all(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """A job has one moment: run_at and delay are one option here, unless a request has both."""
+    moment = datetime(2031, 1, 2, tzinfo=UTC)
+    late, soon = greet.job("late").with_options(run_at=moment), greet.job("soon").with_options(delay=0)
+    await client.enqueue_many([late, greet.job("all")], delay=3600)
+    await client.enqueue(soon, run_at=moment)
+    due = dict(
+        await db.fetch(
+            "select j.args ->> 'name', l.run_at "
+            "from holdfast.live_jobs l join holdfast.jobs j on j.id = l.job_id"
+        )
+    )
+    assert due["late"] == moment
+    assert due["soon"] < due["all"] < moment
+    with pytest.raises(holdfast.OptionInvalid, match="either run_at or delay"):
+        await client.enqueue(late.with_options(delay=1))
+
+
+async def test_a_request_says_at_once_that_there_is_no_such_option() -> None:
+    """What a value is worth is seen at the enqueue, as everywhere; the request itself stays as it was."""
+    request, given = greet.job("a"), {"prio": 1}
+    with pytest.raises(holdfast.OptionInvalid, match=r"prio is 1: there is no such option here; .*priority"):
+        request.with_options(**given)  # type: ignore[arg-type]
+    assert request.with_options(priority=1) != request == greet.job("a")
 
 
 async def contents(db: ThrowawayDatabase, handles: list[holdfast.JobHandle]) -> list[Any]:

@@ -96,7 +96,7 @@ async def test_a_wrong_option_is_named(
 async def test_an_unknown_option_is_named_with_those_there_are(client: holdfast.Client) -> None:
     """A slip of the pen is answered with the list."""
     given: Any = {"prio": 1}
-    with pytest.raises(holdfast.OptionInvalid, match=r"prio is 1: there is no such option; .*priority"):
+    with pytest.raises(holdfast.OptionInvalid, match=r"prio is 1: there is no such option here; .*priority"):
         await client.enqueue(greet.job(), **given)
 
 

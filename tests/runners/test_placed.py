@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 import holdfast
 from holdfast.client.operator import Operator
@@ -33,6 +36,23 @@ async def test_children_may_ask_for_runners(yard: Yard, work: Any) -> None:
     assert await yard.client.wait(handle.id, timeout=20) == [0, 1, 2]
     placed = await yard.db.fetch(PLACED)
     assert placed == [(["gpu"], "build-1", "hold"), (["gpu"], None, "retry"), (["gpu"], None, "retry")]
+
+
+async def test_a_schedule_keeps_what_it_can_of_a_requests_own_options() -> None:
+    """The queue and what else it has a place for; a key would be lost, so it is refused."""
+    request = holdfast.command("make").with_options(queue="own", priority=1, timeout=7, labels=["gpu"])
+    schedule = holdfast.App().schedule("nightly", request, every=timedelta(hours=1), on_loss="fail")
+    assert (schedule.queue, schedule.priority) == ("own", 1)
+    kept = json.loads(schedule.options)
+    assert (kept["timeout"], kept["placement"]["labels"], kept["placement"]["on_loss"]) == (
+        7,
+        ["gpu"],
+        "fail",
+    )
+    for option in ("concurrency_key", "unique_key"):
+        asked = request.with_options(**{option: "k"})  # type: ignore[arg-type]
+        with pytest.raises(holdfast.OptionInvalid, match=f"{option} is 'k': there is no such option here"):
+            holdfast.App().schedule("nightly", asked, every=timedelta(hours=1))
 
 
 async def test_schedules_may_ask_for_runners(yard: Yard) -> None:

@@ -91,6 +91,32 @@ async def test_many_children_are_gathered_in_order(
     assert await db.value(LIVE) == 0
 
 
+async def test_children_may_have_options_of_their_own(
+    client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase
+) -> None:
+    """Those that a child can have; others, such as a unique key, are refused before anything is enqueued."""
+
+    @app.job(queue="elsewhere")
+    async def build(part: str) -> None: ...
+
+    @app.workflow(max_attempts=1)
+    async def plan(run: holdfast.Run, option: str) -> None:
+        parts = [build.job(part).with_options(**{option: part}) for part in "ab"]  # type: ignore[arg-type]
+        run.enqueue(parts[0])
+        await run.children(parts, priority=2)
+
+    await work(app, queues=("default",))
+    refused = await client.enqueue(plan.job("unique_key"))
+    with pytest.raises(holdfast.JobFailed, match=r"unique_key is 'a': there is no such option here"):
+        await client.wait(refused.id, timeout=20)
+    assert await db.value("select count(*) from holdfast.jobs where kind = 'build'") == 0
+    keyed = await client.enqueue(plan.job("concurrency_key"))
+    await work(app, queues=("elsewhere",))
+    await client.wait(keyed.id, timeout=20)
+    found = "select concurrency_key, priority::integer from holdfast.jobs where kind = 'build' order by id"
+    assert await db.fetch(found) == [("a", 5), ("a", 2), ("b", 2)]
+
+
 async def test_failures_among_many_children_stand_where_their_results_would(
     client: holdfast.Client, work: Any, app: holdfast.App
 ) -> None:

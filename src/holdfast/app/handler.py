@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
 from holdfast.app.job import Job
+from holdfast.app.keywords import EnqueueOptions, check_names
 from holdfast.app.signature import Signature
 from holdfast.errors import OptionInvalid
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT
@@ -46,13 +47,23 @@ class Policy:
 class JobRequest(msgspec.Struct, frozen=True, gc=False):
     """A kind with checked arguments (JSON text) and its kind's policy: what `Client.enqueue` takes.
 
-    *is_run* says that it is a workflow's.
+    *is_run* says that it is a workflow's, *own* is what `with_options` has given it.
     """
 
     kind: str
     args: str
     policy: Policy = Policy()
     is_run: bool = False
+    own: Mapping[str, Any] | None = None
+
+    def with_options(self, **options: Unpack[EnqueueOptions]) -> JobRequest:
+        """Return this request with options of its own, which come before those of the call that enqueues it.
+
+        So the jobs of one `enqueue_many` can differ in their keys, priorities or delays.
+        Raises `OptionInvalid` for an option that there is not; what a value is worth is seen at the enqueue.
+        """
+        check_names(options, EnqueueOptions.__annotations__)
+        return msgspec.structs.replace(self, own={**(self.own or {}), **options})
 
 
 class Handler(Generic[P, R]):

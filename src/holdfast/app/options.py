@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 
@@ -52,25 +52,20 @@ class Options:
     stall_limit: timedelta | float | None = None
 
 
-class RunnerWishes(TypedDict, total=False):
-    """The options with any of which only runners may take a job; see `holdfast.model.placement.Placement`."""
-
-    labels: Sequence[str]
-    runner: str
-    pin_for: timedelta | float
-    on_loss: str
-    stall_limit: timedelta | float
-
-
 NOTHING = Options()
 
 
 def resolved(request: JobRequest, options: Options = NOTHING) -> NewJob:
-    """Return the row for *request* under *options*; raises `OptionInvalid` naming what is wrong."""
+    """Return the row for *request* under *options* and its own, which come first.
+
+    Raises `OptionInvalid` naming what is wrong.
+    """
     if not isinstance(request, JobRequest):
         raise OptionInvalid("request", request, "give what the handler's .job(...) returns")
     policy = request.policy
-    if options is NOTHING:
+    if request.own is not None:
+        options = _merged(options, request.own)
+    elif options is NOTHING:
         return _plain(request, policy)
     if options.run_at is not None and options.delay is not None:
         raise OptionInvalid("delay", options.delay, "give either run_at or delay")
@@ -100,21 +95,28 @@ def resolved(request: JobRequest, options: Options = NOTHING) -> NewJob:
 
 
 def resolved_all(requests: Iterable[JobRequest], options: Options = NOTHING) -> list[NewJob]:
-    """Return the rows for many requests under the same *options*; what they share is checked once."""
+    """Return the rows for many requests under *options*; what neighbours share is checked once."""
     jobs: list[NewJob] = []
-    terms: tuple[str, Policy] | None = None
+    terms: tuple[str, Policy, Mapping[str, Any] | None] | None = None
     for request in requests:
         if (
             terms is not None
             and type(request) is JobRequest
             and request.policy is terms[1]
             and request.kind == terms[0]
+            and request.own is terms[2]
         ):
             jobs.append(msgspec.structs.replace(jobs[-1], args=request.args))
         else:
             jobs.append(resolved(request, options))
-            terms = request.kind, request.policy
+            terms = request.kind, request.policy, request.own
     return jobs
+
+
+def _merged(options: Options, own: Mapping[str, Any]) -> Options:
+    # A job has one moment: its own delay takes the place of a run_at for all.
+    moment = {"run_at": None, "delay": None} if own.keys() & {"run_at", "delay"} else {}
+    return replace(options, **{**moment, **own})
 
 
 def _plain(request: JobRequest, policy: Policy) -> NewJob:

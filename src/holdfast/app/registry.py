@@ -12,16 +12,19 @@ import msgspec
 
 from holdfast.app.handler import Executor, Handler, JobRequest, Policy
 from holdfast.app.job import Job
-from holdfast.app.options import Options, RunnerWishes, resolved, seconds_from
+from holdfast.app.keywords import RunnerWishes, check_names
+from holdfast.app.options import Options, resolved, seconds_from
 from holdfast.app.workflow import Workflow, versioned
 from holdfast.errors import InputInvalid, OptionInvalid, UnknownKind
-from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT
+from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT, NewJob
 from holdfast.model.schedule import DEFAULT_MAX_MISSED, MissedTicks, Overlap, Schedule
 from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff
 from holdfast.rules.ticks import check_schedule
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# What a schedule keeps of a request's own options.
+KEPT_BY_SCHEDULES = ("queue", "priority", "max_attempts", "timeout", *RunnerWishes.__annotations__)
 Choice = TypeVar("Choice", bound=StrEnum)
 E = TypeVar("E", bound=type[Exception])
 
@@ -219,6 +222,9 @@ class App:
     ) -> Schedule:
         """Register a schedule that enqueues *request* at every tick, by its kind's policy.
 
+        Of options of its own the request may have a queue, a priority, max_attempts, a timeout, and wishes
+        for runners.
+
         Give *cron* (five fields, read in *timezone*) or *every*.  *missed* (skip, once, all) says what
         becomes of ticks that nobody fired in time, of which *all* makes up for at most *max_missed*;
         *overlap* (allow, skip) what becomes of a tick while the former one's job still lives.
@@ -227,22 +233,25 @@ class App:
         """
         if not isinstance(request, JobRequest):
             raise OptionInvalid("request", request, "give what the handler's .job(...) returns")
+        if request.own is not None:
+            check_names(request.own, KEPT_BY_SCHEDULES)
         if name in self.schedules:
             msg = f"schedule {name!r} is registered already: give one of the two another name"
             raise InputInvalid(msg)
+        job = resolved(request, Options(**wishes))
         made = Schedule(
             name=name,
             kind=request.kind,
             args=request.args,
-            queue=request.policy.queue,
-            priority=request.policy.priority,
+            queue=job.queue,
+            priority=job.priority,
             cron=cron,
             every=every,
             timezone=timezone,
             missed=_choice(MissedTicks, "missed", missed),
             max_missed=max_missed,
             overlap=_choice(Overlap, "overlap", overlap),
-            options=_stored_options(request, Options(**wishes)),
+            options=_stored_options(job),
         )
         check_schedule(made)
         self.schedules[name] = made
@@ -257,9 +266,8 @@ class App:
         return tuple(sorted(kind for kind, one in self.handlers.items() if isinstance(one, Workflow)))
 
 
-def _stored_options(request: JobRequest, options: Options) -> str:
+def _stored_options(job: NewJob) -> str:
     """Return what a schedule keeps of the policy, as JSON: its leader may run another application."""
-    job = resolved(request, options)
     kept: dict[str, Any] = {"max_attempts": job.max_attempts, "timeout": job.timeout}
     if job.placement is not None:
         kept["placement"] = msgspec.Raw(job.placement.encode())

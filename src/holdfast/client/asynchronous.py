@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.app.handler import JobRequest
+from holdfast.app.keywords import EnqueueOptions
 from holdfast.app.options import resolved, resolved_all, seconds_from
 from holdfast.app.signals import signal_statement
 from holdfast.client.answer import (
@@ -24,7 +25,7 @@ from holdfast.client.answer import (
     fork_refusal,
     there,
 )
-from holdfast.client.keywords import EnqueueOptions, chosen, several
+from holdfast.client.keywords import chosen, several
 from holdfast.client.trees import grown
 from holdfast.errors import ArtifactNotFound, JobNotFound, WaitTimeout
 from holdfast.model.assignment import ArtifactRecord

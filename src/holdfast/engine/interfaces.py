@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, Unpack
 
-from holdfast.client.keywords import EnqueueOptions
+from holdfast.app.keywords import EnqueueOptions
 from holdfast.engine.claims import Claim
 from holdfast.engine.outcomes import Outcome
 from holdfast.model.job import JobHandle

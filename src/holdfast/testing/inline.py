@@ -11,9 +11,9 @@ from typing import Any, Self, Unpack
 import msgspec
 
 from holdfast.app.handler import JobRequest
+from holdfast.app.keywords import EnqueueOptions
 from holdfast.app.options import NOTHING, Options, resolved
 from holdfast.app.registry import App
-from holdfast.client.keywords import EnqueueOptions
 from holdfast.errors import ArtifactNotFound, InputInvalid, JobCancelled, JobFailed, JobNotFound
 from holdfast.model.assignment import ArtifactRecord
 from holdfast.model.job import JobHandle, JobRecord, NewJob

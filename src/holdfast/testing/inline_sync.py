@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.app.handler import JobRequest
+from holdfast.app.keywords import EnqueueOptions
 from holdfast.app.registry import App
-from holdfast.client.keywords import EnqueueOptions
 from holdfast.model.assignment import ArtifactRecord
 from holdfast.model.job import JobHandle, JobRecord
 from holdfast.model.run import EVERY_RUN, RunFilter, RunNode, RunSummary, UnreadSignal

@@ -1,12 +1,10 @@
-"""The options of steps and children as keywords."""
+"""The options of steps as keywords."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypedDict
 
-from holdfast.app.options import RunnerWishes
 from holdfast.rules.backoff import Backoff
 
 
@@ -20,19 +18,3 @@ class StepKeywords(TypedDict, total=False):
     timeout: timedelta | float
     executor: str
     transaction: bool
-
-
-class ChildOptions(RunnerWishes, total=False):
-    """What `Run.child` and `Run.enqueue` take beside the request."""
-
-    queue: str
-    priority: int
-    max_attempts: int
-    timeout: timedelta | float
-    run_at: datetime
-    delay: timedelta | float
-    retry: Backoff
-    concurrency_key: str
-    tags: Sequence[str]
-    meta: dict[str, Any]
-    trace: str

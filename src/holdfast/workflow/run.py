@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.app.handler import JobRequest
+from holdfast.app.keywords import ChildOptions
 from holdfast.app.options import Options, checked_text, resolved, resolved_all, seconds_from
 from holdfast.app.signals import signal_statement
 from holdfast.app.workflow import Workflow
@@ -25,7 +26,7 @@ from holdfast.workflow.branches import Branches
 from holdfast.workflow.calls import StepOptions, made_call
 from holdfast.workflow.ends import Continued
 from holdfast.workflow.moments import Moments
-from holdfast.workflow.options import ChildOptions, StepKeywords
+from holdfast.workflow.options import StepKeywords
 from holdfast.workflow.replay import Replay
 
 R = TypeVar("R")
@@ -119,6 +120,7 @@ class Run:
 
     def enqueue(self, request: JobRequest, **options: Unpack[ChildOptions]) -> None:
         """Enqueue a job, once, together with whatever the run records next or with its end."""
+        waits.checked_requests([request])
         spot = self._replay.enter(StepKind.ENQUEUE, request.kind)
         if not spot.is_final:
             self._replay.remember(spot.note(StepState.COMPLETED))

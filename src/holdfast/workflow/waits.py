@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.app.handler import JobRequest
+from holdfast.app.keywords import ChildOptions, check_names
 from holdfast.errors import ChildFailed, OptionInvalid, PayloadTooLarge, SignalTimeout
 from holdfast.model.job import NewJob
 from holdfast.model.step import StepKind, StepState
@@ -164,7 +165,9 @@ def checked_policy(policy: str) -> str:
 
 
 def checked_requests(requests: Sequence[Any]) -> None:
-    """Raise `OptionInvalid` for what is no request."""
+    """Raise `OptionInvalid` for what is no request, and for options that children do not take."""
     for request in requests:
         if not isinstance(request, JobRequest):
             raise OptionInvalid("request", request, "give what the handler's .job(...) returns")
+        if request.own is not None:
+            check_names(request.own, ChildOptions.__annotations__)
