@@ -93,23 +93,17 @@ class Holdfast(Peer):
         await self.client.close()
 
     async def enqueue(self, numbers: Sequence[int]) -> None:
-        """Enqueue by enqueue_many, in one call unless priorities or keys differ."""
+        """Enqueue by enqueue_many, in one call."""
         load = self.load
-        if load.priorities > 1 or load.keys:
-            await self._enqueue_mixed(numbers)
-            return
         jobs = [self.job(number=number, pad=self.padding) for number in numbers]
+        if load.priorities > 1:
+            jobs = [
+                job.with_options(priority=n % load.priorities) for n, job in zip(numbers, jobs, strict=True)
+            ]
+        if load.keys:
+            keys = [f"key {load.key(n)}" for n in numbers]
+            jobs = [job.with_options(concurrency_key=key) for key, job in zip(keys, jobs, strict=True)]
         await self.client.enqueue_many(jobs, delay=load.delay)
-
-    async def _enqueue_mixed(self, numbers: Sequence[int]) -> None:
-        # One call has one set of options, so jobs are gathered by their options.
-        parts = max(self.load.priorities, self.load.keys)
-        for part in range(parts):
-            jobs = [self.job(number=n, pad=self.padding) for n in numbers if n % parts == part]
-            if self.load.keys:
-                await self.client.enqueue_many(jobs, concurrency_key=f"key {part}")
-            else:
-                await self.client.enqueue_many(jobs, priority=part)
 
     async def insert(self, number: int) -> None:
         """Enqueue one job."""

@@ -17,9 +17,10 @@ class Load:
     *queues* is how many queues the worker works on; jobs go to the first.  *priorities* are spread evenly.
     *clients* insert at once, each resting between *gap_from* and *gap_to* seconds.  *chunk* and *rate*
     (jobs per second) turn the bulk enqueue into a stream.  *slots* 0 is the setting with which the peer is
-    fastest.  *limit* is of the queue, *keys* are spread over the jobs with a limit of one each.  With *steps*
-    each job is a durable run of so many steps that do nothing; before its last step it may *wait*, for its
-    ``signal`` or until the moment *wake_at* (seconds since 1970).
+    fastest.  *limit* is of the queue, *keys* are spread over the jobs with a limit of one each, *in_a_row*
+    jobs of a key before the next key has its turn.  With *steps* each job is a durable run of so many steps
+    that do nothing; before its last step it may *wait*, for its ``signal`` or until the moment *wake_at*
+    (seconds since 1970).
     """
 
     jobs: int = 0
@@ -37,6 +38,7 @@ class Load:
     slots: int = 0
     limit: int = 0
     keys: int = 0
+    in_a_row: int = 1
     latency: bool = False
     steps: int = 0
     wait: str = ""
@@ -52,6 +54,10 @@ class Load:
     def due_in(self) -> timedelta | None:
         """The delay as a timedelta, None for a job that is due at once."""
         return timedelta(seconds=self.delay) if self.delay else None
+
+    def key(self, number: int) -> int:
+        """Return which of the keys a job has."""
+        return number // self.in_a_row % self.keys
 
     def numbers(self) -> range:
         """Return the numbers of the jobs."""

@@ -16,7 +16,7 @@ from bench.figures import overlap
 from bench.peers.load import Load
 from bench.program import perform
 
-LIMIT, KEYS, WIDE = 10, 1000, 100
+LIMIT, KEYS, IN_A_ROW, WIDE = 10, 1000, 10, 100
 PART = 0.1
 QUEUE_FRESH, KEYS_FRESH = f"{LIMIT} slots, no limit", f"{WIDE} slots, no limit"
 
@@ -32,12 +32,21 @@ def cells() -> list[Cell]:
         _cell(f"a queue limited to {LIMIT}", slots=WIDE, limit=LIMIT, fresh=QUEUE_FRESH),
         _cell(KEYS_FRESH, slots=WIDE),
         _cell(f"{KEYS:,} keys limited to 1 each", slots=WIDE, keys=KEYS, fresh=KEYS_FRESH),
+        _cell(
+            f"{KEYS:,} keys limited to 1 each, {IN_A_ROW} jobs of a key in a row",
+            slots=WIDE,
+            keys=KEYS,
+            in_a_row=IN_A_ROW,
+            fresh=KEYS_FRESH,
+        ),
     ]
 
 
-def _cell(name: str, *, slots: int, limit: int = 0, keys: int = 0, fresh: str | None = None) -> Cell:
+def _cell(
+    name: str, *, slots: int, limit: int = 0, keys: int = 0, in_a_row: int = 1, fresh: str | None = None
+) -> Cell:
     case = Case(scenario="E", name=name, fresh=fresh)
-    load = Load(kind="ms", slots=slots, limit=limit, keys=keys, latency=True)
+    load = Load(kind="ms", slots=slots, limit=limit, keys=keys, in_a_row=in_a_row, latency=True)
     return Cell(
         scenario="E", name=name, measure=partial(measure, case=case, load=load), contestants=(HOLDFAST,)
     )
@@ -60,7 +69,7 @@ def check_limit(drained: Drained, load: Load) -> None:
         msg = f"{most} jobs of a queue ran at once, {load.limit} are allowed"
         raise LimitExceeded(msg)
     if load.keys:
-        for key, runs in by_key(intervals(drained), load.keys).items():
+        for key, runs in by_key(intervals(drained), load).items():
             if (most := overlap(runs)) > 1:
                 msg = f"{most} jobs of key {key} ran at once, 1 is allowed"
                 raise LimitExceeded(msg)
@@ -74,9 +83,9 @@ def intervals(drained: Drained) -> Iterator[tuple[int, tuple[int, int]]]:
             yield number, (began[number], ended)
 
 
-def by_key(found: Iterable[tuple[int, tuple[int, int]]], keys: int) -> dict[int, list[tuple[int, int]]]:
+def by_key(found: Iterable[tuple[int, tuple[int, int]]], load: Load) -> dict[int, list[tuple[int, int]]]:
     """Gather intervals by concurrency key."""
     gathered: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, run in found:
-        gathered[number % keys].append(run)
+        gathered[load.key(number)].append(run)
     return gathered
