@@ -120,6 +120,25 @@ async def test_priority_is_strict_and_age_decides_among_equals(client: holdfast.
     assert order == ["0a", "0b", "5a", "5a", "5b", "5b", "9a", "9b"]
 
 
+async def test_few_jobs_with_keys_are_claimed_at_once(
+    client: holdfast.Client, work: Any, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However fast its slots are: the keys of a claim are taken for as long as it is under way."""
+    monkeypatch.setattr(claimer, "MOST_OF_KEYS", 5)
+    app = holdfast.App()
+
+    @app.job
+    async def note(n: int) -> None: ...
+
+    handles = await client.enqueue_many(
+        [note.job(n).with_options(concurrency_key=f"k{n}") for n in range(600)]
+    )
+    await work(app, slots=2, poll=NEVER)
+    for handle in handles:
+        await client.wait(handle.id, timeout=20)
+    assert max(fields["count"] for fields in probe.seen("jobs.claimed")) <= 5
+
+
 async def test_an_urgent_job_overtakes_the_backlog(client: holdfast.Client, work: Any) -> None:
     """Enqueued while others wait, it is the next to run."""
     app = holdfast.App()

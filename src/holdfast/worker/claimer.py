@@ -26,6 +26,9 @@ from holdfast.worker.running import Held
 from holdfast.worker.slots import Slots
 from holdfast.worker.slumber import Slumber
 
+# How many jobs are claimed at once, unless more slots are free, where some have concurrency keys: these are
+# taken for as long as the claim is under way, so two quick claims serve more keys than a slow one does.
+MOST_OF_KEYS = 400
 # Nothing stays longer in the buffer, in seconds.
 STALE = 1.0
 # How often what is held is compared with the database, in seconds, although no answer was lost lately: the
@@ -142,6 +145,8 @@ class Claimer(Service):
         self.give_back(STALE, "it waited too long in a worker's buffer")
         free = max(0, self._slots.count - self._slots.busy - len(self._buffer))
         wanted = max(free, free + self._ahead.room - len(self._buffer))
+        if self._has_keyed:
+            wanted = max(free, min(wanted, MOST_OF_KEYS))
         if wanted <= 0:
             self._more = True
             # Called in vain: it looks when a slot is free, so whoever enqueues need not call.

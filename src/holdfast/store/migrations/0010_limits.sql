@@ -16,8 +16,9 @@ create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, pl
     where state = 'available' and num_nulls(concurrency_key) = 0 and route_id is null;
 
 -- Locks and returns up to *wanted* available jobs with a concurrency key, the best first, as many of each key as its limit
--- leaves; skips rows that others have locked.  The front of the line is enough as a rule, and always enough for what
--- is to wait in a buffer.  Where it is taken up by keys without room, or by locked rows, and has less than *free* jobs, more
+-- leaves; skips rows that others have locked.  Where keys come in turn, as many places as there are full keys and *wanted*
+-- jobs are enough; where many jobs of a key stand together, the front of the line is enough as a rule, and always enough for
+-- what is to wait in a buffer.  Where it is taken up by keys without room, or by locked rows, and has less than *free* jobs, more
 -- of it is read, and then all keys are walked by index, so that the cost goes with keys and not with jobs.  Where keys
 -- are scarce, no worker buffers more than its share of them, for others may have free slots.  Only under the lock of the
 -- queue's limits.
@@ -29,6 +30,7 @@ as $$
 declare
     busy jsonb;
     full_keys text[];
+    fronts integer[] := array[16 * wanted + 50, greatest(16 * wanted, 40 * free) + 500];
     front integer;
     seen integer;
     fitting bigint[];
@@ -44,7 +46,10 @@ begin
         where r.queue = queue and r.concurrency_key is not null and r.worker_id is not null
         group by r.concurrency_key
     ) h;
-    foreach front in array array[16 * wanted + 50, greatest(16 * wanted, 40 * free) + 500] loop
+    if 2 * wanted + cardinality(full_keys) + 50 < fronts[1] then
+        fronts := array_prepend(2 * wanted + cardinality(full_keys) + 50, fronts);
+    end if;
+    foreach front in array fronts loop
         with line as materialized (
             select c.job_id, c.concurrency_key as key, c.priority::bigint as priority, c.place
             from holdfast.live_jobs c
@@ -70,6 +75,7 @@ begin
         )
         select (select count(*) from line), array(select b.job_id from best b), array(select b.key from best b)
         into seen, fitting, their_keys;
+        continue when front < 16 * wanted + 50 and seen = front and cardinality(fitting) < wanted;
         taken := wanted;
         if cardinality(fitting) < wanted then
             select greatest(free, cardinality(fitting) / greatest(1, count(*))) into taken from holdfast.workers w
