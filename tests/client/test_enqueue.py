@@ -170,6 +170,42 @@ async def test_a_moment_of_its_own_takes_the_place_of_that_for_all(
         await client.enqueue(late.with_options(delay=1))
 
 
+async def test_none_is_as_if_an_option_were_not_given(client: holdfast.Client, db: ThrowawayDatabase) -> None:
+    """It neither asks for the kind's own priority nor takes the moment of the call away."""
+    request = greet.job("a").with_options(priority=None, delay=None)  # type: ignore[arg-type]
+    await client.enqueue(request, priority=1, run_at=datetime(2031, 1, 2, tzinfo=UTC))
+    assert await db.fetch("select priority::integer, state from holdfast.live_jobs") == [(1, "scheduled")]
+
+
+async def test_batches_that_ask_for_runners_in_another_order_do_not_deadlock(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """Routes that nobody has used before are made in one order by everybody."""
+    for turn in range(3):
+        labels = [f"label {turn} {n}" for n in range(200)]
+        calls = [labels if nth % 2 else labels[::-1] for nth in range(4)]
+        await asyncio.gather(
+            *(client.enqueue_many([greet.job(a).with_options(labels=[a]) for a in call]) for call in calls)
+        )
+    assert await db.value("select count(*) from holdfast.placements") == 3 * 4 * 200
+
+
+@pytest.mark.parametrize("labels", [["gpu", None], [None, "gpu"], ["cpu", "gpu"], ["gpu", None, "gpu"]])
+async def test_of_jobs_that_replace_each_other_the_last_ones_placement_counts(
+    client: holdfast.Client, db: ThrowawayDatabase, labels: list[str | None]
+) -> None:
+    """Whoever asks for no runner is not left with the wishes of the one that it has replaced."""
+    requests = [
+        greet.job(str(label)).with_options(unique_key="k", labels=None if label is None else [label])  # type: ignore[arg-type]
+        for label in labels
+    ]
+    await client.enqueue_many(requests, unique_policy="replace")
+    placed = await db.fetch("select labels from holdfast.placements")
+    routed = await db.value("select route_id is not null from holdfast.live_jobs")
+    last = labels[-1]
+    assert (placed, routed) == (([], False) if last is None else ([([last],)], True))
+
+
 async def test_a_request_says_at_once_that_there_is_no_such_option() -> None:
     """What a value is worth is seen at the enqueue, as everywhere; the request itself stays as it was."""
     request, given = greet.job("a"), {"prio": 1}

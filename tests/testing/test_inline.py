@@ -258,3 +258,14 @@ def test_a_stand_in_has_the_verbs_of_the_real_client(stand_in: type, real: type)
     """Code under test can call whatever it calls in production."""
     verbs = [{name for name in dir(one) if not name.startswith("_")} for one in (stand_in, real)]
     assert verbs[1] <= verbs[0]
+
+
+async def test_wrong_options_are_the_real_clients_errors(app: holdfast.App) -> None:
+    """A slip of the pen is named, in a call or in one request of many; options of one's own hold."""
+    client, add = InlineClient(app), app.handlers["add"]
+    with pytest.raises(OptionInvalid, match="prio is 1: there is no such option here"):
+        await client.enqueue(add.job(1), prio=1)  # type: ignore[call-arg]
+    with pytest.raises(InputInvalid, match="enqueue_many takes a list"):
+        await client.enqueue_many(add.job(1))  # type: ignore[arg-type]
+    handles = await client.enqueue_many([add.job(1).with_options(priority=2), add.job(2)], priority=7)
+    assert [(await client.job(handle.id)).priority for handle in handles] == [2, 7]

@@ -59,11 +59,13 @@ class JobRequest(msgspec.Struct, frozen=True, gc=False):
     def with_options(self, **options: Unpack[EnqueueOptions]) -> JobRequest:
         """Return this request with options of its own, which come before those of the call that enqueues it.
 
-        So the jobs of one `enqueue_many` can differ in their keys, priorities or delays.
-        Raises `OptionInvalid` for an option that there is not; what a value is worth is seen at the enqueue.
+        So the jobs of one `enqueue_many` can differ in their keys, priorities or delays.  None is as if the
+        option were not given.  Raises `OptionInvalid` for an option that there is not; what a value is worth
+        is seen at the enqueue.
         """
         check_names(options, EnqueueOptions.__annotations__)
-        return msgspec.structs.replace(self, own={**(self.own or {}), **options})
+        own = {name: value for name, value in options.items() if value is not None}
+        return msgspec.structs.replace(self, own={**(self.own or {}), **own})
 
 
 class Handler(Generic[P, R]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
@@ -44,7 +44,7 @@ class EnqueueOptions(ChildOptions, total=False):
     parent_id: int
 
 
-def check_names(options: Mapping[str, Any], known: Iterable[str]) -> None:
+def check_names(options: Mapping[str, Any], known: Collection[str]) -> None:
     """Raise `OptionInvalid` for a name that is none of *known*."""
     for name, value in options.items():
         if name not in known:

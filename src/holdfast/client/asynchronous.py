@@ -109,7 +109,10 @@ class Client:
     async def enqueue_many(
         self, requests: Iterable[JobRequest], *, connection: Any = None, **options: Unpack[EnqueueOptions]
     ) -> list[JobHandle]:
-        """Enqueue many jobs, all or none, under the same options; answers their handles in order."""
+        """Enqueue many jobs, all or none; answers their handles in order.
+
+        The options hold for all of them, but for those that `JobRequest.with_options` gave to one.
+        """
         rows = resolved_all(several(requests), chosen(options))
         if not rows:
             return []

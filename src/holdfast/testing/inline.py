@@ -12,8 +12,9 @@ import msgspec
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.keywords import EnqueueOptions
-from holdfast.app.options import NOTHING, Options, resolved
+from holdfast.app.options import resolved
 from holdfast.app.registry import App
+from holdfast.client.keywords import chosen, several
 from holdfast.errors import ArtifactNotFound, InputInvalid, JobCancelled, JobFailed, JobNotFound
 from holdfast.model.assignment import ArtifactRecord
 from holdfast.model.job import JobHandle, JobRecord, NewJob
@@ -61,7 +62,7 @@ class InlineClient:
         **options: Unpack[EnqueueOptions],
     ) -> JobHandle:
         """Check the job like the real client and run it; *connection* is not used."""
-        return await self._enqueue(resolved(request, Options(**options) if options else NOTHING))
+        return await self._enqueue(resolved(request, chosen(options)))
 
     async def enqueue_many(
         self,
@@ -71,8 +72,9 @@ class InlineClient:
         **options: Unpack[EnqueueOptions],
     ) -> list[JobHandle]:
         """Check all jobs, then run them one after the other."""
-        chosen = Options(**options) if options else NOTHING
-        return [await self._enqueue(job) for job in [resolved(request, chosen) for request in requests]]
+        shared = chosen(options)
+        jobs = [resolved(request, shared) for request in several(requests)]
+        return [await self._enqueue(job) for job in jobs]
 
     async def wait(
         self,

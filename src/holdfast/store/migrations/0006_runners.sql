@@ -172,6 +172,8 @@ end
 $$;
 
 -- Enqueues jobs of which some are for runners: as enqueue_jobs, with a placement for each (null: for any worker).
+-- Routes that are new are made in one order by everybody, so that two callers do not deadlock.  Of jobs that replace each other
+-- under one unique key the last one's placement counts.
 create function holdfast.enqueue_placed(
     kinds text[], queues text[], args jsonb[], priorities smallint[], max_attempts integer[],
     timeouts double precision[], run_ats timestamptz[], delays double precision[], retries jsonb[],
@@ -183,13 +185,22 @@ as $$
 declare
     one record;
 begin
+    perform holdfast.route_for(r.queue, r.kind, r.labels, r.runner)
+    from (
+        select distinct u.queue, u.kind, u.placement ->> 'runner' as runner,
+               array(select jsonb_array_elements_text(coalesce(u.placement -> 'labels', '[]'))) as labels
+        from unnest(queues, kinds, placements) as u (queue, kind, placement)
+        where u.placement is not null
+        order by 1, 2, 3, 4
+    ) r;
     for one in
-        select e.place, e.job_id, e.status
+        select e.place, e.job_id, e.status,
+               lead(e.place) over (partition by e.job_id, e.status = 'kept' order by e.place) is null as is_last
         from holdfast.enqueue_jobs(kinds, queues, args, priorities, max_attempts, timeouts, run_ats, delays, retries,
                                    unique_keys, unique_policies, concurrency_keys, tags, metas, parent_ids, traces) e
         order by e.place
     loop
-        if one.status <> 'kept' and placements[one.place] is not null then
+        if one.status <> 'kept' and one.is_last and placements[one.place] is not null then
             perform holdfast.place_job(one.job_id, placements[one.place]);
         end if;
         place := one.place;
@@ -208,15 +219,21 @@ begin
     if array_remove(placements, null) <> '{}' then
         perform holdfast.place_job(c.job_id, placements[c.nth])
         from (
-            select a.job_id, row_number() over (order by a.job_id) as nth from (
-                select l.job_id from holdfast.live_jobs l where l.family_id = family
-                union all
-                select f.job_id from holdfast.finished_jobs f where f.family_id = family
-            ) a
-        ) c
-        where placements[c.nth] is not null
-          -- Those that were started before have theirs.
-          and not exists (select from holdfast.placements p where p.job_id = c.job_id);
+            select b.job_id, b.nth from (
+                select a.job_id, row_number() over (order by a.job_id) as nth from (
+                    select l.job_id from holdfast.live_jobs l where l.family_id = family
+                    union all
+                    select f.job_id from holdfast.finished_jobs f where f.family_id = family
+                ) a
+            ) b
+            join holdfast.jobs j on j.id = b.job_id
+            where placements[b.nth] is not null
+              -- Those that were started before have theirs.
+              and not exists (select from holdfast.placements p where p.job_id = b.job_id)
+            -- Routes in one order for everybody, as above.
+            order by j.queue, j.kind, placements[b.nth]
+            offset 0
+        ) c;
     end if;
     return family;
 end

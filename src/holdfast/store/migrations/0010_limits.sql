@@ -20,8 +20,8 @@ create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, pl
 -- jobs are enough; where many jobs of a key stand together, the front of the line is enough as a rule, and always enough for
 -- what is to wait in a buffer.  Where it is taken up by keys without room, or by locked rows, and has less than *free* jobs, more
 -- of it is read, and then all keys are walked by index, so that the cost goes with keys and not with jobs.  Where keys
--- are scarce, no worker buffers more than its share of them, for others may have free slots.  Only under the lock of the
--- queue's limits.
+-- are scarcer than what is wanted, no worker buffers more than its share of them, for others may have free slots.  Only under
+-- the lock of the queue's limits.
 create function holdfast.keyed_heads(queue text, kinds text[], key_limit integer, free integer, wanted integer)
 returns bigint[]
 language plpgsql
