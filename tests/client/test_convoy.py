@@ -10,7 +10,7 @@ import holdfast
 from holdfast.app.handler import JobRequest
 from holdfast.errors import DatabaseUnavailable, DuplicateJob, InputInvalid
 from holdfast.model.job import JobHandle
-from holdfast.store.convoy import MOST_JOBS, MOST_UNDER_WAY
+from holdfast.store.convoy import JOB_LANES, MOST_JOBS
 from holdfast.store.database import Connection
 from holdfast.testing import ThrowawayDatabase
 
@@ -29,7 +29,7 @@ async def held_up(
     async with db.database.transaction() as connection:
         await connection.execute(f'lock table "{db.schema}".jobs in exclusive mode')
         gone: list[asyncio.Task[JobHandle]] = []
-        while len(gone) < MOST_UNDER_WAY:
+        while len(gone) < JOB_LANES:
             gone.append(asyncio.create_task(client.enqueue(numbered(1000 + len(gone)))))
             while await connection.fetchval(f"select count(*) {OURS} and wait_event = 'relation'") < len(
                 gone
@@ -68,7 +68,7 @@ async def test_what_is_asked_for_meanwhile_goes_together(
             tasks.append(asyncio.create_task(client.enqueue(numbered(n))))
             await asyncio.sleep(0)
     await asyncio.gather(*gone, *tasks)
-    assert await db.value(COMMITS) == MOST_UNDER_WAY + 1
+    assert await db.value(COMMITS) == JOB_LANES + 1
 
 
 async def test_one_after_the_other_each_has_a_commit(client: holdfast.Client, db: ThrowawayDatabase) -> None:
@@ -109,7 +109,7 @@ async def test_a_caller_who_gives_up_takes_nobody_along(
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert [n for n, answer in enumerate(answers) if isinstance(answer, BaseException)] == [5]
     assert await db.value("select count(*) from holdfast.jobs where args ->> 'number' = '5'") == 0
-    assert await db.value("select count(*) from holdfast.jobs") == 9 + MOST_UNDER_WAY
+    assert await db.value("select count(*) from holdfast.jobs") == 9 + JOB_LANES
 
 
 async def test_keys_travel_alone(client: holdfast.Client) -> None:
@@ -141,6 +141,6 @@ async def test_a_database_that_dies_is_the_error_of_those_on_their_way(
             await asyncio.sleep(0)
             await connection.execute(f"select pg_terminate_backend(pid) {OURS}")
             first = await asyncio.gather(*gone, return_exceptions=True)
-        assert [type(answer) for answer in first] == [DatabaseUnavailable] * MOST_UNDER_WAY
+        assert [type(answer) for answer in first] == [DatabaseUnavailable] * JOB_LANES
         assert len({handle.id for handle in await asyncio.gather(*tasks)}) == waiting
         assert await client.enqueue(numbered(99))

@@ -19,7 +19,6 @@ from holdfast.rules.reconcile import Reconciled, reconcile
 from holdfast.rules.reports import End
 from holdfast.runners.dispatcher import Dispatcher, Offer
 from holdfast.runners.ends import Accepted, Ends, Reported, stale
-from holdfast.runners.flight import Flight
 from holdfast.runners.hearing import Hearing, RunnerCaller
 from holdfast.runners.logs import LogIntake, LogTotal
 from holdfast.runners.messages import (
@@ -41,6 +40,7 @@ from holdfast.runtime.events import Events
 from holdfast.store import assignments, offers
 from holdfast.store.assignments import Life, Standing
 from holdfast.store.attempts import Fence
+from holdfast.store.convoy import Convoy
 from holdfast.store.database import Database
 from holdfast.store.log_chunks import StreamKey
 
@@ -66,8 +66,8 @@ class Conversation:
         self._hearing, self._dispatcher = hearing, dispatcher
         self._ends = Ends(database, events)
         self._logs = LogIntake(database)
-        self._lives: Flight[Life, Standing | None] = Flight(self._fly_lives)
-        self._holdings: Flight[int, list[Held]] = Flight(self._fly_holdings)
+        self._lives = Convoy(self._carry_lives)
+        self._holdings = Convoy(self._carry_holdings)
 
     async def sync(self, caller: RunnerCaller, asked: Sync) -> Synced:
         """Take in what a runner holds, and answer what it should hold; raises `RunnerSuperseded`."""
@@ -75,7 +75,7 @@ class Conversation:
         refused = await self._take_ends(runner, asked.held)
         refused += await self._take_lives(runner, asked)
         listed = {(one.job, one.attempt) for one in asked.held}
-        held = await self._holdings.join(runner.id)
+        held = await self._holdings.ask(runner.id)
         compared = reconcile(held, listed, asked.number)
         await self._take_missing(runner, compared)
         shown = await self._show_again(compared.unseen)
@@ -90,7 +90,7 @@ class Conversation:
     async def claim(self, caller: RunnerCaller, asked: Claim) -> Claimed:
         """Offer a runner up to so many assignments, those first that it has not accepted."""
         runner = await self._hearing.hear(caller)
-        held = await self._holdings.join(runner.id)
+        held = await self._holdings.ask(runner.id)
         shown = await self._show_again([one for one in held if not one.accepted])
         if len(shown) < asked.count and runner.state is WorkerState.ONLINE:
             wait = 0.0 if shown else min(asked.wait, self._intervals.sync_wait)
@@ -106,7 +106,7 @@ class Conversation:
     async def say(self, caller: RunnerCaller, fence: Fence, word: Word, *, running: bool) -> Stand:
         """Take in what a runner says of an assignment; raises `AssignmentStale`, `JobNotFound`."""
         term = await self._term(caller.only_for(fence))
-        standing = await self._lives.join(_life(caller.worker_id, term, fence, word, running=running))
+        standing = await self._lives.ask(_life(caller.worker_id, term, fence, word, running=running))
         if standing is None:
             raise await stale(self._database, fence)
         if standing.cancel_requested_at is not None and not standing.cancel_delivered:
@@ -172,7 +172,7 @@ class Conversation:
             for one in asked.held
             if one.state != "ended"
         ]
-        standings = await asyncio.gather(*(self._lives.join(life) for life in lives))
+        standings = await asyncio.gather(*(self._lives.ask(life) for life in lives))
         strangers = [life.fence for life, found in zip(lives, standings, strict=True) if found is None]
         return [told_refusal(fence, await stale(self._database, fence)) for fence in strangers]
 
@@ -207,7 +207,7 @@ class Conversation:
     ) -> Synced:
         """Answer what the runner holds by now; what it was not offered in this answer it has to know."""
         runner = await self._hearing.hear(caller)
-        held = await self._holdings.join(runner.id)
+        held = await self._holdings.ask(runner.id)
         news = {Fence(one.assignment.job_id, one.assignment.attempt): one for one in shown}
         grace = self._intervals.cancel_grace
         hold: list[Hold] = []
@@ -234,7 +234,7 @@ class Conversation:
             refused=refused,
         )
 
-    async def _fly_lives(self, lives: Sequence[Life]) -> Sequence[Standing | None]:
+    async def _carry_lives(self, lives: Sequence[Life]) -> Sequence[Standing | None]:
         answers: list[Standing | None] = [None] * len(lives)
         left = list(range(len(lives)))
         while left:
@@ -248,7 +248,7 @@ class Conversation:
             left = [place for place in left if first[lives[place].fence] != place]
         return answers
 
-    async def _fly_holdings(self, worker_ids: Sequence[int]) -> Sequence[list[Held]]:
+    async def _carry_holdings(self, worker_ids: Sequence[int]) -> Sequence[list[Held]]:
         held = await self._database.run(assignments.held_assignments(sorted(set(worker_ids))))
         found: dict[int, list[Held]] = {worker_id: [] for worker_id in worker_ids}
         for one in held:

@@ -13,11 +13,11 @@ from holdfast.errors import AssignmentStale, JobNotFound
 from holdfast.model.outcome import PutBack
 from holdfast.rules.backoff import DEFAULT_BACKOFF, backoff_from_json
 from holdfast.rules.reports import End, Facts, after_report, outcome_of
-from holdfast.runners.flight import Flight
 from holdfast.runtime.events import Events
 from holdfast.store import assignments, attempts
 from holdfast.store.assignments import EndFacts
 from holdfast.store.attempts import Ended, Fence, Returned
+from holdfast.store.convoy import Convoy
 from holdfast.store.database import Connection, Database
 
 
@@ -44,17 +44,17 @@ class Ends:
 
     def __init__(self, database: Database, events: Events) -> None:
         self._database, self._events = database, events
-        self._flight: Flight[Reported, Accepted | None] = Flight(self._fly)
+        self._convoy = Convoy(self._carry)
 
     async def end(self, reported: Reported) -> Accepted:
         """End an assignment; raises `AssignmentStale`, and then the report is kept as evidence."""
-        accepted = await self._flight.join(reported)
+        accepted = await self._convoy.ask(reported)
         if accepted is not None:
             return accepted
         await self._database.run(assignments.keep_evidence(reported.fence, reported.worker_id, reported.text))
         raise await stale(self._database, reported.fence)
 
-    async def _fly(self, batch: Sequence[Reported]) -> Sequence[Accepted | None]:
+    async def _carry(self, batch: Sequence[Reported]) -> Sequence[Accepted | None]:
         async with self._database.transaction() as connection:
             facts = await self._facts(connection, {(one.fence, one.worker_id) for one in batch})
             # Of two reports of one assignment the first one counts; the second one meets it as accepted.

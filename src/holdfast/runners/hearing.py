@@ -11,11 +11,11 @@ from typing import Self
 from holdfast.errors import AssignmentForeign, RunnerSuperseded
 from holdfast.model.runner import Runner
 from holdfast.rules.liveness import REMEMBERED, Intervals
-from holdfast.runners.flight import Flight
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store import runners
 from holdfast.store.attempts import Fence
+from holdfast.store.convoy import Convoy
 from holdfast.store.database import Database
 
 MOST_REMEMBERED = 20_000
@@ -44,7 +44,7 @@ class Hearing(Service):
     def __init__(self, database: Database, intervals: Intervals, events: Events) -> None:
         super().__init__(events)
         self._database, self._intervals = database, intervals
-        self._flight: Flight[RunnerCaller, Runner] = Flight(self._fly)
+        self._convoy = Convoy(self._carry)
         self._known: dict[RunnerCaller, tuple[Runner, float]] = {}
         self._server_id: int | None = None
 
@@ -53,7 +53,7 @@ class Hearing(Service):
         known = self._known.get(caller)
         if known is not None and known[1] > monotonic():
             return known[0]
-        runner = await self._flight.join(caller)
+        runner = await self._convoy.ask(caller)
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         self._known[caller] = (runner, monotonic() + REMEMBERED)
@@ -82,7 +82,7 @@ class Hearing(Service):
         if server_id is not None:
             await self._database.run(runners.close_server(server_id))
 
-    async def _fly(self, callers: Sequence[RunnerCaller]) -> Sequence[Runner | RunnerSuperseded]:
+    async def _carry(self, callers: Sequence[RunnerCaller]) -> Sequence[Runner | RunnerSuperseded]:
         pairs = [(caller.worker_id, caller.token_id) for caller in callers]
         heard = await self._database.run(runners.hear_runners(pairs, self._intervals.late_after))
         return [heard.get(caller.worker_id) or RunnerSuperseded(caller.worker_id) for caller in callers]

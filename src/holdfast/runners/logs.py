@@ -14,9 +14,9 @@ from holdfast.errors import (
     PayloadTooLarge,
 )
 from holdfast.runners.ends import stale
-from holdfast.runners.flight import Flight
 from holdfast.runners.packing import unpacked
 from holdfast.store import log_chunks
+from holdfast.store.convoy import Convoy
 from holdfast.store.database import Database
 from holdfast.store.log_chunks import (
     Appended,
@@ -79,7 +79,7 @@ class LogIntake:
 
     def __init__(self, database: Database, limits: LogLimits | None = None) -> None:
         self._database, self.limits = database, limits or LogLimits()
-        self._flight: Flight[Arrival, Appended | None] = Flight(self._fly)
+        self._convoy = Convoy(self._carry)
 
     async def append(self, key: StreamKey, patch: LogPatch) -> LogPlace:
         """Append to a stream; bytes that are there already are compared and passed over.
@@ -101,11 +101,11 @@ class LogIntake:
     async def _store(self, arrival: Arrival) -> Appended | None:
         # Small pieces share a transaction: it is what they cost.  Large ones do not wait for each other.
         if len(arrival.piece.data or b"") < LARGE:
-            return await self._flight.join(arrival)
+            return await self._convoy.ask(arrival)
         [answer] = await self._database.run(log_chunks.append_chunks([arrival], self.limits))
         return answer
 
-    async def _fly(self, arrivals: Sequence[Arrival]) -> Sequence[Appended | None]:
+    async def _carry(self, arrivals: Sequence[Arrival]) -> Sequence[Appended | None]:
         answers: list[Appended | None] = []
         for start in range(0, len(arrivals), MOST_AT_ONCE):
             statement = log_chunks.append_chunks(arrivals[start : start + MOST_AT_ONCE], self.limits)

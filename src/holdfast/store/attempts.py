@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,12 +14,11 @@ from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Complete, Fail, PutBack, Stop
 from holdfast.rules.marks import Horizon, from_the_start
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, column, is_any, numbers
+from holdfast.store.statement import Row, Statement, column, is_any, numbers, sparse
 
 _SQL = blocks("attempts")
 _BEST_FIRST = attrgetter("priority", "place")
 
-T = TypeVar("T")
 
 # No end is told to be longer ago, in seconds: `delivery_horizon` waits as long for those that are under way.
 LONGEST_AGO = 0.05
@@ -125,12 +124,12 @@ def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
     parameters = (
         numbers([one.fence.job_id for one in ended]),
         numbers([one.fence.attempt for one in ended]),
-        _sparse([_OUTCOME[type(decision)] for decision in decisions]),
-        _sparse([getattr(decision, "reason", None) for decision in decisions]),
-        _sparse([getattr(decision, "result", None) for decision in decisions]),
-        _sparse([getattr(decision, "error", None) for decision in decisions]),
+        sparse([_OUTCOME[type(decision)] for decision in decisions]),
+        sparse([getattr(decision, "reason", None) for decision in decisions]),
+        sparse([getattr(decision, "result", None) for decision in decisions]),
+        sparse([getattr(decision, "error", None) for decision in decisions]),
         numbers([one.seconds for one in ended]),
-        _sparse([1 if isinstance(decision, Fail) and decision.counts else None for decision in decisions]),
+        sparse([1 if isinstance(decision, Fail) and decision.counts else None for decision in decisions]),
         *permits.parameters(ended),
     )
     return Statement("finish_jobs", _SQL["finish_jobs"], parameters, column)
@@ -172,11 +171,6 @@ class _Permits:
 
 
 _NO_PERMITS = ("{}",) * 7
-
-
-def _sparse(values: list[T | None]) -> list[T | None]:
-    # unnest() gives as many nulls for no values at all.
-    return values if any(value is not None for value in values) else []
 
 
 _OUTCOME: dict[type, str | None] = {Complete: None, Fail: "failed", Stop: "cancelled"}

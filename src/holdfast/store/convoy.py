@@ -3,125 +3,139 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from holdfast.errors import InputInvalid
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import jobs
 from holdfast.store.database import Database
-from holdfast.store.statement import Statement
 from holdfast.store.sync_database import SyncDatabase
 
 One = TypeVar("One")
 Answer = TypeVar("Answer")
 
-# As with completions: while two statements are under way the next one grows, so it is as large as the load.
-MOST_UNDER_WAY = 2
-# What one statement carries at most, by whatever its convoy weighs; and jobs.
+# What travels together at most: so many, and no more than so much of what a convoy weighs.
+MOST_TOGETHER = 500
 MOST_WEIGHT = 1_000_000
+# Of single jobs.  As with completions: while two statements are under way the next one grows to be as large as
+# the load.
 MOST_JOBS = 200
+JOB_LANES = 2
 
 
 class Convoy(Generic[One, Answer]):
-    """Runs a statement for one, or for many where many ask at once.
+    """Carries what many ask for in few journeys; *carry* answers one for each, in order.
 
     Nobody waits for company: what is asked for in one turn of the loop goes together at its end, and what is
-    asked for while two statements are under way with the next, at most *most* of it and of *weigh* no more
-    than a million.  Each gets an answer after the commit of its own, and an error only for that.  Who gives
-    up waits *patience* seconds for what is under way for him, so that it does not happen behind his back.
+    asked for while *lanes* journeys are under way with the next, at most *most* of it and of *weigh* no more
+    than a million.  An answer that is an exception is raised for its asker alone.  A journey that fails
+    because a value cannot be stored is made again in halves, so that it fails only for who brought the value.
     """
 
     def __init__(
         self,
-        database: Database,
-        make: Callable[[Sequence[One]], Statement[list[Answer]]],
+        carry: Callable[[Sequence[One]], Awaitable[Sequence[Answer | Exception]]],
         *,
-        most: int,
+        most: int = MOST_TOGETHER,
+        lanes: int = 1,
         weigh: Callable[[One], int] = lambda _: 0,
-        patience: float = 0.0,
     ) -> None:
-        self._database, self._make = database, make
-        self._most, self._weigh, self._patience = most, weigh, patience
+        self._carry, self._most, self._lanes, self._weigh = carry, most, lanes, weigh
         self._waiting: list[tuple[One, asyncio.Future[Answer]]] = []
-        self._under_way = 0
-        self._journeys: set[asyncio.Task[Sequence[Answer | BaseException]]] = set()
+        self._carriers: set[asyncio.Task[None]] = set()
 
     async def ask(self, one: One) -> Answer:
         """Return the answer for *one*."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
-        self._waiting.append((one, answer))
-        if len(self._waiting) == 1:
-            loop.call_soon(self._send)
+        return await self._joined(one)
+
+    async def ask_patiently(self, one: One, patience: float) -> Answer:
+        """Return the answer for *one*.
+
+        Who gives up waits *patience* seconds for what is under way for him, so that it does not happen
+        behind his back.
+        """
+        answer = self._joined(one)
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            if self._patience and all(answer is not waiting for _, waiting in self._waiting):
-                await asyncio.wait({answer}, timeout=self._patience)
+            if all(answer is not waiting for _, waiting in self._waiting):
+                await asyncio.wait({answer}, timeout=patience)
             answer.cancel()
             raise
 
-    async def ask_alone(self, one: One) -> Answer:
-        """Return the answer for *one*, by a statement of its own."""
-        [answer] = await self._database.run(self._make([one]))
+    def _joined(self, one: One) -> asyncio.Future[Answer]:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((one, answer))
+        # The first who waits calls a carrier; it comes when this turn is over, and takes the others along.
+        if len(self._waiting) == 1 or not self._carriers:
+            self._call_carrier()
         return answer
 
-    def _send(self) -> None:
+    def _call_carrier(self) -> None:
+        if len(self._carriers) < self._lanes:
+            self._carriers.add(carrier := asyncio.create_task(self._go()))
+            carrier.add_done_callback(self._carriers.discard)
+
+    async def _go(self) -> None:
+        while going := self._next():
+            await self._travel(going)
+        # At once, and not when the task is seen to be done: who asks until then needs another one.
+        self._carriers.remove(asyncio.current_task())  # type: ignore[arg-type]
+
+    def _next(self) -> list[tuple[One, asyncio.Future[Answer]]]:
+        count = weight = 0
+        while count < min(len(self._waiting), self._most) and (not count or weight < MOST_WEIGHT):
+            weight += self._weigh(self._waiting[count][0])
+            count += 1
+        going, self._waiting = self._waiting[:count], self._waiting[count:]
+        if self._waiting:
+            self._call_carrier()
+        return going
+
+    async def _travel(self, going: Sequence[tuple[One, asyncio.Future[Answer]]]) -> None:
         # Who has given up waiting is left out.
-        self._waiting = [one for one in self._waiting if not one[1].done()]
-        while self._waiting and self._under_way < MOST_UNDER_WAY:
-            count = weight = 0
-            while count < min(len(self._waiting), self._most) and (not count or weight < MOST_WEIGHT):
-                weight += self._weigh(self._waiting[count][0])
-                count += 1
-            going, self._waiting = self._waiting[:count], self._waiting[count:]
-            self._under_way += 1
-            self._journeys.add(journey := asyncio.create_task(self._together([one for one, _ in going])))
-            journey.add_done_callback(partial(self._arrived, [answer for _, answer in going]))
-
-    async def _together(self, travellers: Sequence[One]) -> Sequence[Answer | BaseException]:
+        if not (going := [one for one in going if not one[1].done()]):
+            return
         try:
-            return await self._database.run(self._make(travellers))
-        except InputInvalid:
-            if len(travellers) == 1:
-                raise
-            # Nothing went in; the others need not suffer for the one with the bad value.
-            return await asyncio.gather(*(self.ask_alone(one) for one in travellers), return_exceptions=True)
-
-    def _arrived(
-        self,
-        waiting: Sequence[asyncio.Future[Answer]],
-        journey: asyncio.Task[Sequence[Answer | BaseException]],
-    ) -> None:
-        self._under_way -= 1
-        self._journeys.discard(journey)
-        error = asyncio.CancelledError() if journey.cancelled() else journey.exception()
-        answers = journey.result() if error is None else [error] * len(waiting)
-        for future, answer in zip(waiting, answers, strict=True):
-            if future.done():
+            answers = await self._carry([one for one, _ in going])
+        except asyncio.CancelledError:
+            for _, asked in going:
+                asked.cancel()
+            raise
+        except Exception as error:
+            if isinstance(error, InputInvalid) and len(going) > 1:
+                # Nothing was stored; the others need not suffer for the one with the bad value.
+                middle = len(going) // 2
+                await self._travel(going[:middle])
+                await self._travel(going[middle:])
+                return
+            answers = [error] * len(going)
+        for (_, asked), answer in zip(going, answers, strict=True):
+            if asked.done():
                 continue
-            if isinstance(answer, BaseException):
-                future.set_exception(answer)
+            if isinstance(answer, Exception):
+                asked.set_exception(answer)
             else:
-                future.set_result(answer)
-        self._send()
+                asked.set_result(answer)
 
 
 class JobConvoy:
     """Enqueues single jobs of an async client."""
 
     def __init__(self, database: Database) -> None:
-        self._convoy: Convoy[NewJob, JobHandle] = Convoy(
-            database, jobs.enqueue_jobs, most=MOST_JOBS, weigh=lambda job: len(job.args)
-        )
+        self._database = database
+        self._convoy = Convoy(self._carry, most=MOST_JOBS, lanes=JOB_LANES, weigh=lambda job: len(job.args))
 
     async def enqueue(self, job: NewJob) -> JobHandle:
         """Put *job* in; a key may make it wait for others or be refused, so one with a key goes alone."""
         if job.unique_key is not None or job.concurrency_key is not None:
-            return await self._convoy.ask_alone(job)
+            [handle] = await self._carry([job])
+            return handle
         return await self._convoy.ask(job)
+
+    async def _carry(self, some: Sequence[NewJob]) -> Sequence[JobHandle]:
+        return await self._database.run(jobs.enqueue_jobs(some))
 
 
 class SyncJobConvoy:

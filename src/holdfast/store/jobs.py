@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.model.job import Enqueued, JobHandle, JobState, NewJob
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, column
+from holdfast.store.statement import Row, Statement, column, numbers, sparse
 
 _SQL = blocks("jobs")
 
@@ -39,24 +39,24 @@ def enqueue_placed(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
     return Statement("enqueue_placed", _SQL["enqueue_placed"], parameters, _handles)
 
 
-def _columns(jobs: Sequence[NewJob]) -> tuple[list[Any], ...]:
+def _columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
     return (
         [job.kind for job in jobs],
         [job.queue for job in jobs],
         [job.args for job in jobs],
-        [job.priority for job in jobs],
-        [job.max_attempts for job in jobs],
-        [job.timeout for job in jobs],
-        [job.run_at and job.run_at.isoformat() for job in jobs],
-        [job.delay for job in jobs],
-        [job.retry for job in jobs],
-        [job.unique_key for job in jobs],
+        numbers([job.priority for job in jobs]),
+        numbers([job.max_attempts for job in jobs]),
+        numbers([job.timeout for job in jobs]),
+        sparse([job.run_at and job.run_at.isoformat() for job in jobs]),
+        sparse([job.delay for job in jobs]),
+        sparse([job.retry for job in jobs]),
+        sparse([job.unique_key for job in jobs]),
         [job.unique_policy.value for job in jobs],
-        [job.concurrency_key for job in jobs],
+        sparse([job.concurrency_key for job in jobs]),
         [array_literal(job.tags) for job in jobs],
         [job.meta for job in jobs],
-        [job.parent_id for job in jobs],
-        [job.trace for job in jobs],
+        sparse([job.parent_id for job in jobs]),
+        sparse([job.trace for job in jobs]),
     )
 
 

@@ -34,6 +34,11 @@ def numbers(values: Sequence[float | None]) -> str:
     return "{" + msgspec.json.encode(values).decode()[1:-1] + "}"
 
 
+def sparse(values: list[T | None]) -> list[T | None]:
+    """Return *values*, or none at all where none says anything: unnest() gives as many nulls for those."""
+    return values if any(value is not None for value in values) else []
+
+
 def first_value(rows: Sequence[Row]) -> Any:
     """Read the first column of the first row, or None."""
     return rows[0][0] if rows else None

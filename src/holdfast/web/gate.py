@@ -19,8 +19,8 @@ from holdfast.errors import AccessDenied, InputInvalid, OriginRefused, RunnerSup
 from holdfast.model.token import Caller, Right, Role, TokenRecord
 from holdfast.rules.access import allows
 from holdfast.rules.pace import Pace
-from holdfast.runners.flight import Flight
 from holdfast.store import tokens
+from holdfast.store.convoy import Convoy
 from holdfast.store.database import Database
 from holdfast.web.config import LOOPBACK, WebConfig
 from holdfast.web.pacing import Pacer
@@ -54,7 +54,7 @@ class Gate:
         self._failures = Pacer("failures to log in", Pace(config.failures_rate, config.failures_burst))
         self._known: Memory = OrderedDict()
         # Programs that log show theirs with each piece: what comes at once is looked up at once.
-        self._lookups: Flight[bytes, TokenRecord | None] = Flight(self._look_up)
+        self._lookups = Convoy(self._look_up)
         self._has_tokens = False
 
     async def __call__(self, connection: AnyConnection, handler: BaseRouteHandler) -> None:
@@ -106,7 +106,7 @@ class Gate:
             self._failures.check(address)
         # Where all is forgotten meanwhile the answer may be older than a revocation: it is forgotten as well.
         memory = self._known
-        token = await self._lookups.join(sha256)
+        token = await self._lookups.ask(sha256)
         if token is None:
             if memory.pop(sha256, None) is None:
                 self._failures.take(address)

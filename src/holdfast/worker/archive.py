@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.store import signals, steps
 from holdfast.store.convoy import Convoy
 from holdfast.store.database import Database
@@ -11,6 +13,7 @@ from holdfast.store.steps import Memory
 # What a run remembers may be large: so many of them travel together, and so many that look for a signal.
 MOST_MEMORIES = 50
 MOST_WAITERS = 200
+LANES = 2
 # How long a run that is stopped waits for a signal which is under way to it, in seconds: what is taken is
 # recorded, and whoever goes on from the record is not to come before it.
 PATIENCE = 1.0
@@ -20,10 +23,9 @@ class Archive:
     """Answers each run as soon as a connection is free; what is asked meanwhile is asked together."""
 
     def __init__(self, database: Database) -> None:
-        self._memories: Convoy[int, Memory | None] = Convoy(database, steps.load_steps, most=MOST_MEMORIES)
-        self._signals: Convoy[Waiter, Taken | None] = Convoy(
-            database, signals.take_signals, most=MOST_WAITERS, patience=PATIENCE
-        )
+        self._database = database
+        self._memories = Convoy(self._load_memories, most=MOST_MEMORIES, lanes=LANES)
+        self._signals = Convoy(self._take_signals, most=MOST_WAITERS, lanes=LANES)
 
     async def load(self, run_id: int) -> Memory | None:
         """Return what a run remembers; None where it has ended."""
@@ -31,4 +33,10 @@ class Archive:
 
     async def take_signal(self, waiter: Waiter) -> Taken | None:
         """Give a place its signal; None: the lease was lost."""
-        return await self._signals.ask(waiter)
+        return await self._signals.ask_patiently(waiter, PATIENCE)
+
+    async def _load_memories(self, run_ids: Sequence[int]) -> Sequence[Memory | None]:
+        return await self._database.run(steps.load_steps(run_ids))
+
+    async def _take_signals(self, waiters: Sequence[Waiter]) -> Sequence[Taken | None]:
+        return await self._database.run(signals.take_signals(waiters))

@@ -1,10 +1,10 @@
 -- name: enqueue_jobs
--- Puts jobs in, one array per column; answers place, id and status in the order asked.
+-- Puts jobs in, one array per column, empty where it is null for all; answers place, id and status in the order asked.
 -- Locks nothing but the rows it makes; under a unique key it waits for whoever else is inserting that key.
 -- JSON and times travel as text: a caller's connection may have codecs of its own for them.
 select job_id, status
 from holdfast.enqueue_jobs(
-    $1::text[], $2::text[], $3::text[]::jsonb[], $4::smallint[], $5::integer[], $6::double precision[],
+    $1::text[], $2::text[], $3::text[]::jsonb[], $4::text::smallint[], $5::text::integer[], $6::text::double precision[],
     $7::text[]::timestamptz[], $8::double precision[], $9::text[]::jsonb[], $10::text[], $11::text[], $12::text[],
     $13::text[], $14::text[]::jsonb[], $15::bigint[], $16::text[])
 order by place;
@@ -44,7 +44,7 @@ from asked a;
 -- Puts jobs in of which some are for runners: as enqueue_jobs, with a placement as JSON for each, null for any worker.
 select job_id, status
 from holdfast.enqueue_placed(
-    $1::text[], $2::text[], $3::text[]::jsonb[], $4::smallint[], $5::integer[], $6::double precision[],
+    $1::text[], $2::text[], $3::text[]::jsonb[], $4::text::smallint[], $5::text::integer[], $6::text::double precision[],
     $7::text[]::timestamptz[], $8::double precision[], $9::text[]::jsonb[], $10::text[], $11::text[], $12::text[],
     $13::text[], $14::text[]::jsonb[], $15::bigint[], $16::text[], $17::text[]::jsonb[])
 order by place;
