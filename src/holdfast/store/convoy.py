@@ -18,8 +18,6 @@ Answer = TypeVar("Answer")
 # What travels together at most: so many, and no more than so much of what a convoy weighs.
 MOST_TOGETHER = 500
 MOST_WEIGHT = 1_000_000
-# Of single jobs.  As with completions: while two statements are under way the next one grows to be as large as
-# the load.
 MOST_JOBS = 200
 JOB_LANES = 2
 
