@@ -126,13 +126,30 @@ async def test_what_a_worker_left_behind_when_it_stopped_is_rescued(scene: Scene
     ]
 
 
+async def test_what_a_former_leader_declared_lost_is_rescued_by_the_next_one_at_once(
+    scene: Scene, duty: Any
+) -> None:
+    """It may have died in between; who left in good order, and holds something all the same, can wait."""
+    job, kept = await scene.one(dead := await scene.worker()), await scene.one(left := await scene.worker())
+    await scene.run(workers.end_worker(left))
+    await expire(scene, dead)
+    assert await scene.run(workers.declare_lost(await scene.lead())) == [dead]
+    rescuer, term = duty(Rescuer), await scene.lead()
+    await rescuer.lead(term)
+    assert await scene.db.fetch(LIVE, job.id) == [("available", 1, 1, None)]
+    assert await scene.db.fetch(LIVE, kept.id) == [("running", 1, 0, left)]
+    for _ in range(LEFT_EVERY - 1):
+        await rescuer.lead(term)
+    assert await scene.db.fetch(LIVE, kept.id) == [("available", 1, 1, None)]
+
+
 async def test_a_worker_that_has_ended_and_holds_nothing_is_looked_at_once(scene: Scene, duty: Any) -> None:
     """What it held may be millions of dead rows: with nothing left of it, it is cleared and left alone."""
     job = await scene.one(gone := await scene.worker())
     lives = await scene.worker()
     term, rescuer = await scene.lead(), duty(Rescuer)
     await scene.run(workers.end_worker(gone))
-    for _ in range(LEFT_EVERY):
+    for _ in range(2 * LEFT_EVERY):
         await rescuer.lead(term)
     assert await scene.db.value("select outcome from holdfast.attempts where job_id = $1", job.id) == "lost"
     cleared = await scene.db.fetch("select id, cleared from holdfast.workers order by id")

@@ -11,7 +11,8 @@ from holdfast.store.database import Database
 
 BATCH = 500
 REST = 3.5
-# A worker that left without giving its jobs back is rare: it is looked for at every third turn.
+# A worker that left without giving its jobs back is rare: it is looked for at every third turn, not at first,
+# for where dead rows cannot be removed that means to walk over all it ever did.
 LEFT_EVERY = 3
 
 
@@ -24,24 +25,29 @@ class Rescuer(Duty):
         self, database: Database, leadership: Leadership, config: MaintenanceConfig, events: Events
     ) -> None:
         super().__init__(database, leadership, config, events)
-        self._turns = 0
+        self._term, self._turns, self._has_lost = 0, 0, False
 
     async def lead(self, term: int) -> float:
         """Look for the dead once, and rescue one batch."""
+        if term != self._term:
+            # A former leader may have declared workers lost, and no more.
+            self._term, self._turns, self._has_lost = term, 1, True
         lost = await self.database.run(workers.declare_lost(term))
         for worker_id in lost:
             self.events.emit("worker.lost", worker_id=worker_id)
-        looks = bool(lost) or self._turns % LEFT_EVERY == 0
-        self._turns += 1
-        if looks and await self._rescue(term) == BATCH:
-            self._turns = 0
-            return 0.0
-        if looks:
+        self._has_lost = self._has_lost or bool(lost)
+        also_left = self._turns % LEFT_EVERY == 0
+        if also_left:
+            # First, so that the rescue need not look for jobs of those again.
             await self.database.run_read_committed(workers.clear_workers(term, BATCH))
+        if (self._has_lost or also_left) and await self._rescue(term, also_left=also_left) == BATCH:
+            return 0.0
+        self._has_lost = False
+        self._turns += 1
         return REST
 
-    async def _rescue(self, term: int) -> int:
-        rescued = await self.database.run(workers.rescue_jobs(term, BATCH))
+    async def _rescue(self, term: int, *, also_left: bool) -> int:
+        rescued = await self.database.run(workers.rescue_jobs(term, BATCH, also_left=also_left))
         if rescued:
             self.events.emit("jobs.rescued", rescued=rescued)
         return len(rescued)

@@ -147,9 +147,9 @@ def declare_lost(term: int) -> Statement[list[int]]:
     return Statement("declare_lost", _SQL["declare_lost"], (term,), column)
 
 
-def rescue_jobs(term: int, limit: int) -> Statement[list[Rescued]]:
-    """Take jobs from workers that are lost or gone."""
-    return Statement("rescue_jobs", _SQL["rescue_jobs"], (term, limit), rescued)
+def rescue_jobs(term: int, limit: int, *, also_left: bool = True) -> Statement[list[Rescued]]:
+    """Take jobs from workers that are lost and, with *also_left*, those that left."""
+    return Statement("rescue_jobs", _SQL["rescue_jobs"], (term, limit, also_left), rescued)
 
 
 def clear_workers(term: int, most: int) -> Statement[list[int]]:

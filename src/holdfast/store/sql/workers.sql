@@ -108,7 +108,7 @@ from lapsed where w.id = lapsed.id
 returning w.id;
 
 -- name: rescue_jobs
--- Takes up to $2 jobs from workers that are lost or gone; see holdfast.take_away for what becomes of them.
+-- Takes up to $2 jobs from workers that are lost or, with $3, have left; see holdfast.take_away for what becomes of them.
 -- Only for the leader of term $1.  Locks live_jobs rows, skipping those that others hold.
 with orphan as materialized (
     select l.job_id,
@@ -118,8 +118,7 @@ with orphan as materialized (
     join holdfast.workers w on w.id = l.worker_id
     where l.worker_id = any (array(
               select g.id from holdfast.workers g
-              where g.state in ('lost', 'offline') and not g.cleared
-                and exists (select from holdfast.live_jobs h where h.worker_id = any (array[g.id]))
+              where (g.state = 'lost' or g.state = 'offline' and $3::boolean) and not g.cleared
           ))
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     limit $2::integer
