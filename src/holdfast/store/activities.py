@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.model.activity import ActivityNote
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Statement, column
+from holdfast.store.statement import Statement, column, numbers
 
 _SQL = blocks("activities")
 
@@ -21,17 +21,17 @@ def append_activities(
     """
     notes = sorted(notes, key=lambda one: one[0].job_id)
     parameters = (
-        [fence.job_id for fence, _ in notes],
-        [fence.attempt for fence, _ in notes],
+        numbers([fence.job_id for fence, _ in notes]),
+        numbers([fence.attempt for fence, _ in notes]),
         [note.branch for _, note in notes],
-        [note.place for _, note in notes],
+        numbers([note.place for _, note in notes]),
         [note.step for _, note in notes],
-        [note.tried for _, note in notes],
+        numbers([note.tried for _, note in notes]),
         [note.parameters for _, note in notes],
         [note.result for _, note in notes],
         [note.error for _, note in notes],
-        [note.ago for _, note in notes],
-        [note.seconds for _, note in notes],
+        numbers([note.ago for _, note in notes]),
+        numbers([note.seconds for _, note in notes]),
         again,
     )
     return Statement("append_activities", _SQL["append_activities"], parameters, column)

@@ -77,7 +77,14 @@ class Demand:
 def claim_jobs(demand: Demand) -> Statement[list[ClaimedJob]]:
     """Claim from queues without limits."""
     after = from_the_start(demand.queues) if demand.after is None else demand.after
-    parameters = (demand.worker_id, list(demand.queues), list(demand.kinds), demand.free, demand.limit, after)
+    parameters = (
+        demand.worker_id,
+        list(demand.queues),
+        list(demand.kinds),
+        demand.free,
+        demand.limit,
+        numbers(after),
+    )
     return Statement("claim_jobs", _SQL["claim_jobs"], parameters, _claimed)
 
 
@@ -101,13 +108,13 @@ def find_leftovers(
     queues: Sequence[str], kinds: Sequence[str], after: Sequence[int], until: Sequence[int]
 ) -> Statement[Horizon]:
     """Look which transactions run, and what is still available between these places of each line."""
-    parameters = (list(queues), list(kinds), after, until)
+    parameters = (list(queues), list(kinds), numbers(after), numbers(until))
     return Statement("find_leftovers", _SQL["find_leftovers"], parameters, _horizon)
 
 
 def _horizon(rows: Sequence[Row]) -> Horizon:
     next_number, running, left, server = rows[0]
-    return Horizon(next_number, frozenset(running), left, server)
+    return Horizon(next_number, frozenset(msgspec.json.decode(running)), msgspec.json.decode(left), server)
 
 
 def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
@@ -129,7 +136,7 @@ def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
         sparse([getattr(decision, "result", None) for decision in decisions]),
         sparse([getattr(decision, "error", None) for decision in decisions]),
         numbers([one.seconds for one in ended]),
-        sparse([1 if isinstance(decision, Fail) and decision.counts else None for decision in decisions]),
+        numbers([1 if isinstance(decision, Fail) and decision.counts else 0 for decision in decisions]),
         *permits.parameters(ended),
     )
     return Statement("finish_jobs", _SQL["finish_jobs"], parameters, column)
@@ -179,11 +186,11 @@ _OUTCOME: dict[type, str | None] = {Complete: None, Fail: "failed", Stop: "cance
 def put_back_jobs(returned: Sequence[Returned]) -> Statement[list[int]]:
     """End attempts whose jobs go on; answers the jobs whose lease still held."""
     parameters = (
-        [one.fence.job_id for one in returned],
-        [one.fence.attempt for one in returned],
+        numbers([one.fence.job_id for one in returned]),
+        numbers([one.fence.attempt for one in returned]),
         [one.decision.outcome.value for one in returned],
-        [one.decision.delay for one in returned],
-        [int(one.decision.counts) for one in returned],
+        numbers([one.decision.delay for one in returned]),
+        numbers([int(one.decision.counts) for one in returned]),
         [one.decision.reason for one in returned],
         [one.decision.error for one in returned],
     )

@@ -9,7 +9,7 @@ from holdfast.model.job import NewJob
 from holdfast.store.attempts import Fence
 from holdfast.store.jobs import array_literal
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, first_value
+from holdfast.store.statement import Row, Statement, first_value, numbers, sparse
 
 _SQL = blocks("children")
 
@@ -43,11 +43,11 @@ def start_children(fence: Fence, place: Place, jobs: Sequence[NewJob]) -> Statem
         [job.kind for job in jobs],
         [job.queue for job in jobs],
         [job.args for job in jobs],
-        [job.priority for job in jobs],
-        [job.max_attempts for job in jobs],
-        [job.timeout for job in jobs],
+        numbers([job.priority for job in jobs]),
+        numbers([job.max_attempts for job in jobs]),
+        numbers([job.timeout for job in jobs]),
         [job.run_at and job.run_at.isoformat() for job in jobs],
-        [job.delay for job in jobs],
+        numbers(sparse([job.delay for job in jobs])),
         [job.retry for job in jobs],
         [job.concurrency_key for job in jobs],
         [array_literal(job.tags) for job in jobs],

@@ -48,14 +48,14 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
         numbers([job.max_attempts for job in jobs]),
         numbers([job.timeout for job in jobs]),
         sparse([job.run_at and job.run_at.isoformat() for job in jobs]),
-        sparse([job.delay for job in jobs]),
+        numbers(sparse([job.delay for job in jobs])),
         sparse([job.retry for job in jobs]),
         sparse([job.unique_key for job in jobs]),
         [job.unique_policy.value for job in jobs],
         sparse([job.concurrency_key for job in jobs]),
         [array_literal(job.tags) for job in jobs],
         [job.meta for job in jobs],
-        sparse([job.parent_id for job in jobs]),
+        numbers(sparse([job.parent_id for job in jobs])),
         sparse([job.trace for job in jobs]),
     )
 
@@ -130,4 +130,4 @@ def _job_end(rows: Sequence[Row]) -> JobEnd | None:
 
 def living_jobs(job_ids: Sequence[int]) -> Statement[list[int]]:
     """Look which of these jobs have not ended."""
-    return Statement("living_jobs", _SQL["living_jobs"], (list(job_ids),), column)
+    return Statement("living_jobs", _SQL["living_jobs"], (numbers(job_ids),), column)

@@ -13,7 +13,7 @@ from holdfast.model.outcome import Suspend
 from holdfast.model.step import StepNote
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Statement, column, first_value, is_any
+from holdfast.store.statement import Statement, column, first_value, is_any, numbers
 from holdfast.store.steps import seconds_until
 
 _SQL = blocks("runs")
@@ -32,8 +32,8 @@ class Suspended:
 def suspend_runs(suspended: Sequence[Suspended]) -> Statement[list[int]]:
     """End attempts whose runs wait; answers the runs whose lease still held."""
     parameters = (
-        [one.fence.job_id for one in suspended],
-        [one.fence.attempt for one in suspended],
+        numbers([one.fence.job_id for one in suspended]),
+        numbers([one.fence.attempt for one in suspended]),
         [_wait(one.decision) for one in suspended],
     )
     return Statement("suspend_runs", _SQL["suspend_runs"], parameters, column)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from holdfast.model.run import UnreadSignal
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, first_value
+from holdfast.store.statement import Row, Statement, first_value, numbers
 
 _SQL = blocks("signals")
 
@@ -39,10 +39,10 @@ class Waiter(NamedTuple):
 def take_signals(waiters: Sequence[Waiter]) -> Statement[list[Taken | None]]:
     """Give each place the oldest unread signal and record it there; None: the lease was lost."""
     parameters = (
-        [one.fence.job_id for one in waiters],
-        [one.fence.attempt for one in waiters],
+        numbers([one.fence.job_id for one in waiters]),
+        numbers([one.fence.attempt for one in waiters]),
         [one.branch for one in waiters],
-        [one.place for one in waiters],
+        numbers([one.place for one in waiters]),
         [one.name for one in waiters],
     )
     return Statement("take_signals", _SQL["take_signals"], parameters, partial(_taken, len(waiters)))

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.model.step import ActivityRecord, RecordedStep, StepKind, StepNote, StepRecord, StepState
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement
+from holdfast.store.statement import Row, Statement, numbers
 
 _SQL = blocks("steps")
 
@@ -31,7 +31,7 @@ class Memory:
 
 def load_steps(run_ids: Sequence[int]) -> Statement[list[Memory | None]]:
     """Load what each run remembers; None where it has ended."""
-    return Statement("load_steps", _SQL["load_steps"], (list(run_ids),), partial(_memories, run_ids))
+    return Statement("load_steps", _SQL["load_steps"], (numbers(run_ids),), partial(_memories, run_ids))
 
 
 def _memories(run_ids: Sequence[int], rows: Sequence[Row]) -> list[Memory | None]:
@@ -52,16 +52,16 @@ def save_steps(notes: Sequence[tuple[Fence, StepNote]]) -> Statement[dict[int, b
     """Write places of held runs; answers each run whose lease held, and whether it is to be paused."""
     notes = sorted(notes, key=lambda one: one[0].job_id)
     parameters = (
-        [fence.job_id for fence, _ in notes],
-        [fence.attempt for fence, _ in notes],
+        numbers([fence.job_id for fence, _ in notes]),
+        numbers([fence.attempt for fence, _ in notes]),
         [note.branch for _, note in notes],
-        [note.place for _, note in notes],
+        numbers([note.place for _, note in notes]),
         [note.name for _, note in notes],
         [note.kind.value for _, note in notes],
         [note.state.value for _, note in notes],
-        [note.tries for _, note in notes],
-        [note.seconds for _, note in notes],
-        [seconds_until(note.due) for _, note in notes],
+        numbers([note.tries for _, note in notes]),
+        numbers([note.seconds for _, note in notes]),
+        numbers([seconds_until(note.due) for _, note in notes]),
         [note.result for _, note in notes],
         [note.error for _, note in notes],
         [note.detail for _, note in notes],

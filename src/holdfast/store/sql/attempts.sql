@@ -21,7 +21,7 @@ with holder as (
         cross join lateral (
             select c.job_id from holdfast.live_jobs c
             where c.queue = asked.queue and c.priority = (line / 2)::smallint
-              and c.place > ($6::bigint[])[(asked.nth - 1) * 20 + line + 1]
+              and c.place > (select $6::text::bigint[])[(asked.nth - 1) * 20 + line + 1]
               and c.place < case when line % 2 = 0 then 0 else 9223372036854775807 end
               and c.state = 'available' and c.concurrency_key is null and c.route_id is null and c.kind = any ($3::text[])
             order by c.place
@@ -56,19 +56,19 @@ returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer,
 -- is still available for kinds $2, null where there is none, and when the server was started.  The number is this
 -- transaction's own: the snapshot says nothing of those that are younger than the last that has ended.  Locks nothing.
 select greatest(pg_snapshot_xmax(s.shot), pg_current_xact_id())::text::bigint,
-       array(select running::text::bigint from pg_snapshot_xip(s.shot) running),
-       array(
+       to_json(array(select running::text::bigint from pg_snapshot_xip(s.shot) running))::text,
+       to_json(array(
            select (
                select c.place from holdfast.live_jobs c
                where c.queue = asked.queue and c.priority = (line / 2)::smallint
-                 and c.place > ($3::bigint[])[(asked.nth - 1) * 20 + line + 1]
-                 and c.place <= ($4::bigint[])[(asked.nth - 1) * 20 + line + 1]
+                 and c.place > (select $3::text::bigint[])[(asked.nth - 1) * 20 + line + 1]
+                 and c.place <= (select $4::text::bigint[])[(asked.nth - 1) * 20 + line + 1]
                  and c.state = 'available' and c.concurrency_key is null and c.route_id is null and c.kind = any ($2::text[])
                order by c.place limit 1
            )
            from unnest($1::text[]) with ordinality as asked (queue, nth) cross join generate_series(0, 19) as line
            order by asked.nth, line
-       ),
+       ))::text,
        extract(epoch from pg_postmaster_start_time())::double precision
 from (select pg_current_snapshot() as shot) s;
 
@@ -92,8 +92,8 @@ select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integ
 -- go on, in no order; then, by a trigger, those of the parents of children that end, in id order as well.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
 with ended as (
-    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text[], $5::jsonb[], $6::text[],
-                         $7::text::double precision[], $8::integer[], $9::text::double precision[],
+    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text[], $5::text[]::jsonb[], $6::text[],
+                         $7::text::double precision[], $8::text::integer[], $9::text::double precision[],
                          $10::text::double precision[], $11::text::bigint[])
         as e (job_id, attempt, outcome, reason, result, error, seconds, failed, over, since, root)
 ), gone as (
@@ -129,7 +129,7 @@ returning job_id;
 -- A job whose cancel was requested ends as cancelled instead, but for a run with steps to make up for.  Locks live_jobs rows in id order.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
 with ended as (
-    select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::double precision[], $5::integer[], $6::text[],
+    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text::double precision[], $5::text::integer[], $6::text[],
                          $7::text[])
         as e (job_id, attempt, outcome, delay, failed, reason, error)
 ), held as materialized (

@@ -11,8 +11,8 @@ with held as materialized (
 )
 select case when h.cancel_requested_at is null then holdfast.place_children(holdfast.start_children(
     h.job_id, h.attempt, $3::text, $4::integer, $5::text, $6::text, $7::text::jsonb, $8::text[], $9::text[],
-    $10::text[]::jsonb[], $11::smallint[], $12::integer[], $13::double precision[], $14::text[]::timestamptz[],
-    $15::double precision[], $16::text[]::jsonb[], $17::text[], $18::text[], $19::text[]::jsonb[], $20::text[]),
+    $10::text[]::jsonb[], $11::text::smallint[], $12::text::integer[], $13::text::double precision[], $14::text[]::timestamptz[],
+    $15::text::double precision[], $16::text[]::jsonb[], $17::text[], $18::text[], $19::text[]::jsonb[], $20::text[]),
     $21::text[]::jsonb[]) else 0 end
 from held h;
 

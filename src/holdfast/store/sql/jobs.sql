@@ -5,8 +5,8 @@
 select job_id, status
 from holdfast.enqueue_jobs(
     $1::text[], $2::text[], $3::text[]::jsonb[], $4::text::smallint[], $5::text::integer[], $6::text::double precision[],
-    $7::text[]::timestamptz[], $8::double precision[], $9::text[]::jsonb[], $10::text[], $11::text[], $12::text[],
-    $13::text[], $14::text[]::jsonb[], $15::bigint[], $16::text[])
+    $7::text[]::timestamptz[], $8::text::double precision[], $9::text[]::jsonb[], $10::text[], $11::text[], $12::text[],
+    $13::text[], $14::text[]::jsonb[], $15::text::bigint[], $16::text[])
 order by place;
 
 -- name: enqueue_job
@@ -45,8 +45,8 @@ from asked a;
 select job_id, status
 from holdfast.enqueue_placed(
     $1::text[], $2::text[], $3::text[]::jsonb[], $4::text::smallint[], $5::text::integer[], $6::text::double precision[],
-    $7::text[]::timestamptz[], $8::double precision[], $9::text[]::jsonb[], $10::text[], $11::text[], $12::text[],
-    $13::text[], $14::text[]::jsonb[], $15::bigint[], $16::text[], $17::text[]::jsonb[])
+    $7::text[]::timestamptz[], $8::text::double precision[], $9::text[]::jsonb[], $10::text[], $11::text[], $12::text[],
+    $13::text[], $14::text[]::jsonb[], $15::text::bigint[], $16::text[], $17::text[]::jsonb[])
 order by place;
 
 -- name: reserve_ids
@@ -77,4 +77,4 @@ where j.id = $1::bigint;
 
 -- name: living_jobs
 -- Which of the jobs $1 still live.  Locks nothing.
-select l.job_id from holdfast.live_jobs l where l.job_id = any ($1::bigint[]);
+select l.job_id from holdfast.live_jobs l where l.job_id = any ($1::text::bigint[]);

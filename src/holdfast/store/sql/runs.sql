@@ -5,7 +5,7 @@
 -- available at once.  Locks live_jobs rows in id order.  An attempt that is missing from the answer has lost
 -- its lease, and nothing of it was written.
 with asked as (
-    select * from unnest($1::bigint[], $2::integer[], $3::text[]::jsonb[]) as a (job_id, attempt, wait)
+    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[]::jsonb[]) as a (job_id, attempt, wait)
 ), held as materialized (
     select l.job_id, a.wait
     from asked a join holdfast.live_jobs l on l.job_id = any (array[a.job_id]) and l.attempt = any (array[a.attempt])

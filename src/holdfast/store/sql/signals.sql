@@ -12,7 +12,7 @@ select holdfast.send_signal($1::bigint, $2::text, $3::text::json, $4::text);
 -- one, and its payload; one that is missing has lost its lease.  Locks live_jobs rows in id order, so that nobody takes
 -- a run meanwhile, and the signals', so that of two branches each gets one of its own.
 with asked as (
-    select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::integer[], $5::text[]) with ordinality
+    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text::integer[], $5::text[]) with ordinality
         as a (run_id, attempt, branch, place, name, nth)
 ), held as materialized (
     select l.job_id, l.attempt

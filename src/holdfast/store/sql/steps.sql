@@ -10,7 +10,7 @@ select l.job_id, holdfast.now(), l.cancel_requested_at is not null,
        s.detail::text,
        s.state = 'running' and exists (select from holdfast.live_jobs c where c.family_id = any (array[s.child_id]))
 from holdfast.live_jobs l left join holdfast.steps s on s.run_id = any (array[l.job_id])
-where l.job_id = any ($1::bigint[])
+where l.job_id = any ($1::text::bigint[])
 order by l.job_id, s.branch, s.place;
 
 -- name: save_steps
@@ -21,8 +21,8 @@ order by l.job_id, s.branch, s.place;
 -- Locks live_jobs rows in id order, so that nobody takes a run meanwhile.  Answers each run whose lease still held, and
 -- whether somebody wants it paused; of a run that is missing from the answer nothing was written.
 with noted as (
-    select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[],
-                         $8::integer[], $9::double precision[], $10::double precision[], $11::text[]::json[],
+    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text::integer[], $5::text[], $6::text[], $7::text[],
+                         $8::text::integer[], $9::text::double precision[], $10::text::double precision[], $11::text[]::json[],
                          $12::text[]::json[], $13::text[]::jsonb[], $14::text[]::json[], $15::text[]::json[])
         as n (run_id, attempt, branch, place, name, kind, state, tries, seconds, wake_in, result, error, detail,
               shown, parameters)
