@@ -19,7 +19,6 @@ from holdfast.store.statement import Row, Statement, column, is_any, numbers, sp
 _SQL = blocks("attempts")
 _BEST_FIRST = attrgetter("priority", "place")
 
-
 # No end is told to be longer ago, in seconds: `delivery_horizon` waits as long for those that are under way.
 LONGEST_AGO = 0.05
 

@@ -97,6 +97,7 @@ class Convoy(Generic[One, Answer]):
             return
         try:
             answers = await self._carry([one for one, _ in going])
+            told = list(zip(going, answers, strict=True))
         except asyncio.CancelledError:
             for _, asked in going:
                 asked.cancel()
@@ -108,8 +109,8 @@ class Convoy(Generic[One, Answer]):
                 await self._travel(going[:middle])
                 await self._travel(going[middle:])
                 return
-            answers = [error] * len(going)
-        for (_, asked), answer in zip(going, answers, strict=True):
+            told = [(one, error) for one in going]
+        for (_, asked), answer in told:
             if asked.done():
                 continue
             if isinstance(answer, Exception):

@@ -4,9 +4,9 @@
 -- whose answer was lost: what is there by its attempt, place and try is left out then.  Locks live_jobs rows in id order, so that nobody takes a run meanwhile.
 -- Answers the run of each line; of a run that has lost its lease nothing was written.
 with noted as (
-    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text::integer[], $5::text[], $6::text::integer[],
-                         $7::text[]::json[], $8::text[]::json[], $9::text[]::json[], $10::text::double precision[],
-                         $11::text::double precision[])
+    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text::integer[], $5::text[],
+                         $6::text::integer[], $7::text[]::json[], $8::text[]::json[], $9::text[]::json[],
+                         $10::text::double precision[], $11::text::double precision[])
         with ordinality
         as n (run_id, attempt, branch, place, step, try, parameters, result, error, ago, seconds, nth)
 ), held as materialized (

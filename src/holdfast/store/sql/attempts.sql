@@ -92,9 +92,9 @@ select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integ
 -- go on, in no order; then, by a trigger, those of the parents of children that end, in id order as well.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
 with ended as (
-    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text[], $5::text[]::jsonb[], $6::text[],
-                         $7::text::double precision[], $8::text::integer[], $9::text::double precision[],
-                         $10::text::double precision[], $11::text::bigint[])
+    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text[], $5::text[]::jsonb[],
+                         $6::text[], $7::text::double precision[], $8::text::integer[],
+                         $9::text::double precision[], $10::text::double precision[], $11::text::bigint[])
         as e (job_id, attempt, outcome, reason, result, error, seconds, failed, over, since, root)
 ), gone as (
     delete from holdfast.live_jobs l using ended e
@@ -129,8 +129,8 @@ returning job_id;
 -- A job whose cancel was requested ends as cancelled instead, but for a run with steps to make up for.  Locks live_jobs rows in id order.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
 with ended as (
-    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text::double precision[], $5::text::integer[], $6::text[],
-                         $7::text[])
+    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text::double precision[],
+                         $5::text::integer[], $6::text[], $7::text[])
         as e (job_id, attempt, outcome, delay, failed, reason, error)
 ), held as materialized (
     select l.job_id, l.queue, l.kind, l.attempt, l.failures + e.failed as failures, l.worker_id, l.claimed_at,
