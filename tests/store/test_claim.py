@@ -9,7 +9,7 @@ from holdfast.model.audit import Mandate
 from holdfast.model.job import ClaimedJob, UniquePolicy
 from holdfast.model.outcome import Outcome, PutBack
 from holdfast.store import attempts, workers
-from holdfast.store.attempts import Returned
+from holdfast.store.attempts import Fence, Returned
 from holdfast.store.interventions import cancel_jobs
 from tests.store.scene import KIND, Scene, fence
 
@@ -157,7 +157,9 @@ async def test_a_cancel_waits_for_a_claim_under_way_and_then_asks_its_worker(sce
     await scene.blocked(cancelling)
     await transaction.commit()
     assert await cancel == {job_id: False}
-    assert [fence.job_id for fence in await scene.run(attempts.cancel_requests(worker))] == [job_id]
+    assert [fence.job_id for fence in await scene.run(attempts.cancel_requests([Fence(job_id, 1)]))] == [
+        job_id
+    ]
 
 
 async def test_a_worker_is_not_declared_lost_while_its_claim_is_under_way(scene: Scene) -> None:

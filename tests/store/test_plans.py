@@ -59,6 +59,7 @@ FENCED = (
     "start_jobs",
     "report_progress",
     "check_lease",
+    "cancel_requests",
     "save_checkpoint",
     "append_logs",
     "save_steps",

@@ -5,13 +5,15 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.errors import DatabaseUnavailable
+from holdfast.store import attempts
 from holdfast.testing import Probe
 from holdfast.worker import claimer
 from tests.store.scene import Scene
 
 WAITING_CLAIM = """
     select pid from pg_stat_activity
-    where wait_event_type = 'Lock' and query like '%' || $1 || '%' and query like '%live_jobs%'"""
+    where wait_event_type = 'Lock' and query like 'with holder%' and query like '%' || $1 || '%'"""
 ASLEEP = "select count(*) from holdfast.workers where asleep"
 
 
@@ -53,6 +55,41 @@ async def test_jobs_of_a_claim_whose_answer_was_lost_run_all_the_same(
         (1, "released", "the answer of the claim was lost")
     ]
     assert await scene.db.fetch("select attempt, failures from holdfast.finished_jobs") == [(2, 0)]
+
+
+async def test_only_who_lost_an_answer_compares_often(
+    client: holdfast.Client, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison walks over all that a worker ever did where dead rows cannot be removed."""
+    monkeypatch.setattr(claimer, "RECONCILE_EVERY", 0.0)
+    app, compared, look = holdfast.App(), list[int](), attempts.held_attempts
+
+    def counted(worker_id: int) -> Any:
+        compared.append(worker_id)
+        return look(worker_id)
+
+    monkeypatch.setattr(attempts, "held_attempts", counted)
+
+    @app.job
+    async def greet() -> str:
+        return "hello"
+
+    async def greeted() -> None:
+        for _ in range(3):
+            assert await client.wait((await client.enqueue(greet.job())).id, timeout=20) == "hello"
+
+    claims = (await work(app)).worker.claimer._claims
+    await greeted()
+    assert compared == []
+    plain = claims.plain
+
+    async def broken(_: Any) -> Any:
+        claims.plain = plain
+        raise DatabaseUnavailable("the connection broke")
+
+    claims.plain = broken
+    await greeted()
+    assert len(compared) >= 3
 
 
 async def _next_claim_waits(scene: Scene, former: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -227,9 +227,10 @@ def check_lease(fence: Fence) -> Statement[bool]:
     return Statement("check_lease", _SQL["check_lease"], (fence.job_id, fence.attempt), is_any)
 
 
-def cancel_requests(worker_id: int) -> Statement[list[Fence]]:
-    """Find the attempts of a worker that somebody wants stopped."""
-    return Statement("cancel_requests", _SQL["cancel_requests"], (worker_id,), _fences)
+def cancel_requests(held: Collection[Fence]) -> Statement[list[Fence]]:
+    """Find those of the jobs *held* that somebody wants stopped, by whatever attempt holds them now."""
+    parameters = (numbers([fence.job_id for fence in held]),)
+    return Statement("cancel_requests", _SQL["cancel_requests"], parameters, _fences)
 
 
 def held_attempts(worker_id: int) -> Statement[list[Fence]]:

@@ -28,7 +28,6 @@ class Attention(Service):
         super().__init__(events)
         self._database, self._held = database, held
         self._buffer, self._reporter = buffer, reporter
-        self.worker_id = 0
         self.revive: Callable[[], Awaitable[None]] | None = None
         self._asked = False
 
@@ -63,7 +62,7 @@ class Attention(Service):
                 running.marked = True
 
     async def _pass_cancels_on(self) -> None:
-        for fence in await self._database.run(attempts.cancel_requests(self.worker_id)):
+        for fence in await self._database.run(attempts.cancel_requests(self._held.fences)):
             running = self._held.running.get(fence)
             if running is not None and running.cause is None:
                 self.events.emit("cancel.delivered", fence=fence)

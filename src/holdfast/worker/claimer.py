@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from dataclasses import replace
@@ -31,9 +32,11 @@ from holdfast.worker.slumber import Slumber
 MOST_OF_KEYS = 400
 # Nothing stays longer in the buffer, in seconds.
 STALE = 1.0
-# How often what is held is compared with the database, in seconds, although no answer was lost lately: the
-# server may go on with a claim, and write it, long after its connection broke here.
-RECONCILE_EVERY = 10.0
+# How often what is held is compared with the database, in seconds, for so long after an answer was lost: the
+# server may go on with a claim, and write it, long after its connection broke here.  And how often else: the
+# comparison walks over all that the worker did since dead rows were last removed.
+RECONCILE_EVERY, DOUBT_LASTS = 10.0, 600.0
+RECONCILE_SELDOM = 300.0
 # How old the queues' limits may be where changes are announced, in seconds.
 LIMITS_AGE = 60.0
 # By how much polls differ, so that workers do not look at the same moment.
@@ -71,7 +74,7 @@ class Claimer(Service):
         # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
         self._limits_age = LIMITS_AGE if config.listens else config.poll * (1 - SPREAD)
         self._limited_at, self._half, self._half_ahead = 0.0, 0, 0
-        self._doubtful, self._reconciled_at = False, time.monotonic()
+        self._doubtful, self._doubted_at, self._reconciled_at = False, -math.inf, time.monotonic()
         self._more, self._called = True, False
         self._claims, self._slumber = Claims(database), Slumber(database)
         self._ahead = Ahead(slots, buffer, config.prefetch)
@@ -129,7 +132,7 @@ class Claimer(Service):
         if now - self._limited_at > self._limits_age:
             self._limited = None
         if self._may_claim:
-            if self._doubtful or now - self._reconciled_at > RECONCILE_EVERY:
+            if self._must_reconcile(now):
                 await self.reconcile()
             await self._limited_among(tuple(self._order))
         # A stop may have begun while the database answered.
@@ -269,6 +272,13 @@ class Claimer(Service):
         if queue.max_running is None or former.max_running is None:
             return queue.max_running != former.max_running or queue.key_limit < former.key_limit
         return queue.max_running < former.max_running or queue.key_limit < former.key_limit
+
+    def _must_reconcile(self, now: float) -> bool:
+        if self._doubtful:
+            self._doubted_at = now
+            return True
+        every = RECONCILE_EVERY if now - self._doubted_at < DOUBT_LASTS else RECONCILE_SELDOM
+        return now - self._reconciled_at > every
 
     async def reconcile(self) -> None:
         """Give back what the database says we hold and we do not know of: the answer of a claim was lost."""

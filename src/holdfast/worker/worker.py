@@ -164,7 +164,6 @@ class Worker:
         await self._database.run(workers.know_queues(self.config.queues))
         self.worker_id = await self._database.run(workers.register_worker(new))
         self.lease.start(self.worker_id, self._renewed)
-        self.attention.worker_id = self.worker_id
         self.claimer.begin(self.worker_id, new.kinds)
         self.events.emit("worker.registered", worker_id=self.worker_id, name=name)
 

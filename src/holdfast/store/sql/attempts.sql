@@ -200,9 +200,9 @@ where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed
 for update;
 
 -- name: cancel_requests
--- The attempts of a worker that somebody wants stopped.
+-- Which of the jobs $1 somebody wants stopped, with the attempts that hold them.
 select l.job_id, l.attempt from holdfast.live_jobs l
-where l.worker_id = $1::bigint and l.cancel_requested_at is not null;
+where l.job_id = any ($1::text::bigint[]) and l.state in ('claimed', 'running') and l.cancel_requested_at is not null;
 
 -- name: held_attempts
 -- Everything that a worker holds: what a released or restarted worker compares itself with.
