@@ -1,6 +1,7 @@
 """A connection has nothing to learn before its first statement."""
 
 import asyncio
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +9,7 @@ import asyncpg
 import pytest
 
 import holdfast
+from holdfast.client.submission import COPY_FROM
 from holdfast.testing import ThrowawayDatabase
 
 
@@ -36,7 +38,7 @@ def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_neither_worker_nor_client_asks_what_types_are(
-    work: Any, db: ThrowawayDatabase, looked_up: list[str]
+    work: Any, db: ThrowawayDatabase, eventually: Any, looked_up: list[str]
 ) -> None:
     """Each such question would cost milliseconds, on every connection, before the first claim or enqueue."""
     app, tries = holdfast.App(), 0
@@ -49,6 +51,7 @@ async def test_neither_worker_nor_client_asks_what_types_are(
 
     @app.job
     async def echo(text: str) -> str:
+        logging.getLogger("holdfast.job").info("echo of %s", text)
         return text
 
     @app.workflow
@@ -69,4 +72,7 @@ async def test_neither_worker_nor_client_asks_what_types_are(
         assert await client.wait(first.id, timeout=20) == "done"
         assert [await client.wait(one.id, timeout=20) for one in others] == ["c", "d"]
         assert await client.wait(run.id, timeout=20) == ["hi", "a", "b"]
+        poured = await client.enqueue_many([echo.job(text=str(n)) for n in range(COPY_FROM)])
+        assert await client.wait(poured[-1].id, timeout=20) == str(COPY_FROM - 1)
+        await eventually(lambda: db.value("select count(*) >= 4 from holdfast.job_logs"))
     assert looked_up == []

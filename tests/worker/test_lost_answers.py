@@ -8,7 +8,7 @@ import holdfast
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store import attempts
 from holdfast.testing import Probe
-from holdfast.worker import claimer
+from holdfast.worker import strays
 from tests.store.scene import Scene
 
 WAITING_CLAIM = """
@@ -28,7 +28,7 @@ async def test_jobs_of_a_claim_whose_answer_was_lost_run_all_the_same(
     noticed: str,
 ) -> None:
     """The connection breaks under a claim, and the claim is written before or after the worker looked."""
-    monkeypatch.setattr(claimer, "RECONCILE_EVERY", 0.5)
+    monkeypatch.setattr(strays, "EVERY", 0.5)
     app = holdfast.App()
 
     @app.job
@@ -61,7 +61,7 @@ async def test_only_who_lost_an_answer_compares_often(
     client: holdfast.Client, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The comparison walks over all that a worker ever did where dead rows cannot be removed."""
-    monkeypatch.setattr(claimer, "RECONCILE_EVERY", 0.0)
+    monkeypatch.setattr(strays, "EVERY", 0.0)
     app, compared, look = holdfast.App(), list[int](), attempts.held_attempts
 
     def counted(worker_id: int) -> Any:

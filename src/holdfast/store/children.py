@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from holdfast.model.job import NewJob
 from holdfast.store.attempts import Fence
-from holdfast.store.jobs import array_literal
+from holdfast.store.jobs import array_literal, terms
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, first_value, numbers, sparse
+from holdfast.store.statement import Row, Statement, first_value, sparse
 
 _SQL = blocks("children")
 
@@ -40,19 +40,11 @@ def start_children(fence: Fence, place: Place, jobs: Sequence[NewJob]) -> Statem
     """
     parameters = (
         *(fence.job_id, fence.attempt, place.branch, place.place, place.name, place.kind, place.detail),
-        [job.kind for job in jobs],
-        [job.queue for job in jobs],
-        [job.args for job in jobs],
-        numbers([job.priority for job in jobs]),
-        numbers([job.max_attempts for job in jobs]),
-        numbers([job.timeout for job in jobs]),
-        [job.run_at and job.run_at.isoformat() for job in jobs],
-        numbers(sparse([job.delay for job in jobs])),
-        [job.retry for job in jobs],
-        [job.concurrency_key for job in jobs],
+        *terms(jobs),
+        sparse([job.concurrency_key for job in jobs]),
         [array_literal(job.tags) for job in jobs],
         [job.meta for job in jobs],
-        [job.trace for job in jobs],
+        sparse([job.trace for job in jobs]),
         [job.placement for job in jobs],
     )
     return Statement("start_children", _SQL["start_children"], parameters, first_value)

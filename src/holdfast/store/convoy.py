@@ -66,20 +66,29 @@ class Convoy(Generic[One, Answer]):
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((one, answer))
         # The first who waits calls a carrier; it comes when this turn is over, and takes the others along.
-        if len(self._waiting) == 1 or not self._carriers:
+        if len(self._waiting) == 1:
             self._call_carrier()
         return answer
 
     def _call_carrier(self) -> None:
         if len(self._carriers) < self._lanes:
             self._carriers.add(carrier := asyncio.create_task(self._go()))
-            carrier.add_done_callback(self._carriers.discard)
+            carrier.add_done_callback(self._back)
+
+    def _back(self, carrier: asyncio.Task[None]) -> None:
+        self._carriers.discard(carrier)
+        # Whoever asked since it found nobody waiting has called in vain.
+        if self._waiting:
+            self._call_carrier()
 
     async def _go(self) -> None:
         while going := self._next():
-            await self._travel(going)
-        # At once, and not when the task is seen to be done: who asks until then needs another one.
-        self._carriers.remove(asyncio.current_task())  # type: ignore[arg-type]
+            try:
+                await self._travel(going)
+            except asyncio.CancelledError:
+                for _, asked in going:
+                    asked.cancel()
+                raise
 
     def _next(self) -> list[tuple[One, asyncio.Future[Answer]]]:
         count = weight = 0
@@ -98,10 +107,6 @@ class Convoy(Generic[One, Answer]):
         try:
             answers = await self._carry([one for one, _ in going])
             told = list(zip(going, answers, strict=True))
-        except asyncio.CancelledError:
-            for _, asked in going:
-                asked.cancel()
-            raise
         except Exception as error:
             if isinstance(error, InputInvalid) and len(going) > 1:
                 # Nothing was stored; the others need not suffer for the one with the bad value.

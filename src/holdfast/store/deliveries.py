@@ -8,7 +8,7 @@ from datetime import datetime
 
 from holdfast.model.delivery import DeliveryRecord, DeliveryState, Endpoint
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, column, count, first_value, is_any
+from holdfast.store.statement import Row, Statement, column, count, first_value, is_any, numbers
 
 _SQL = blocks("deliveries")
 
@@ -37,7 +37,7 @@ def _planned(rows: Sequence[Row]) -> PlannedDeliveries:
 
 def carry_deliveries(ids: Sequence[int], carriers: Sequence[int]) -> Statement[list[int]]:
     """Remember which jobs carry deliveries."""
-    return Statement("carry_deliveries", _SQL["carry_deliveries"], (list(ids), list(carriers)), column)
+    return Statement("carry_deliveries", _SQL["carry_deliveries"], (numbers(ids), numbers(carriers)), column)
 
 
 @dataclass(frozen=True, slots=True)

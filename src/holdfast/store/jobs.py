@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from holdfast.model.job import Enqueued, JobHandle, JobState, NewJob
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, numbers, sparse
@@ -41,6 +43,20 @@ def enqueue_placed(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
 
 def _columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
     return (
+        *terms(jobs),
+        sparse([job.unique_key for job in jobs]),
+        [job.unique_policy.value for job in jobs],
+        sparse([job.concurrency_key for job in jobs]),
+        [array_literal(job.tags) for job in jobs],
+        [job.meta for job in jobs],
+        numbers(sparse([job.parent_id for job in jobs])),
+        sparse([job.trace for job in jobs]),
+    )
+
+
+def terms(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
+    """Return the columns with which every enqueue of several jobs begins: from kinds to retries."""
+    return (
         [job.kind for job in jobs],
         [job.queue for job in jobs],
         [job.args for job in jobs],
@@ -50,13 +66,6 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
         sparse([job.run_at and job.run_at.isoformat() for job in jobs]),
         numbers(sparse([job.delay for job in jobs])),
         sparse([job.retry for job in jobs]),
-        sparse([job.unique_key for job in jobs]),
-        [job.unique_policy.value for job in jobs],
-        sparse([job.concurrency_key for job in jobs]),
-        [array_literal(job.tags) for job in jobs],
-        [job.meta for job in jobs],
-        numbers(sparse([job.parent_id for job in jobs])),
-        sparse([job.trace for job in jobs]),
     )
 
 
@@ -106,7 +115,8 @@ def reserve_ids(count: int) -> Statement[Reserved]:
 
 
 def _reserved(rows: Sequence[Row]) -> Reserved:
-    return Reserved(*rows[0])
+    ids, now = rows[0]
+    return Reserved(msgspec.json.decode(ids), now)
 
 
 def announce(queues: Sequence[str], due: datetime | None) -> Statement[list[int]]:

@@ -9,7 +9,7 @@ from functools import partial
 
 from holdfast.store.attempts import Fence
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, column
+from holdfast.store.statement import Row, Statement, column, numbers
 
 _SQL = blocks("logs")
 
@@ -28,10 +28,10 @@ class LogLine:
 def append_logs(lines: Sequence[LogLine]) -> Statement[list[int]]:
     """Append lines; answers the jobs whose lease still held."""
     parameters = (
-        [line.fence.job_id for line in lines],
-        [line.fence.attempt for line in lines],
-        [line.byte_offset for line in lines],
-        [line.at for line in lines],
+        numbers([line.fence.job_id for line in lines]),
+        numbers([line.fence.attempt for line in lines]),
+        numbers([line.byte_offset for line in lines]),
+        [line.at.isoformat() for line in lines],
         [line.level for line in lines],
         [line.line for line in lines],
     )

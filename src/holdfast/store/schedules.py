@@ -84,7 +84,9 @@ def move_schedule(term: int, schedule: Schedule, next_tick_at: datetime) -> Stat
 
 def enqueue_ticks(name: str, ticks: Sequence[datetime]) -> Statement[list[int]]:
     """Enqueue one job for each tick, in the transaction of `move_schedule`; answers their ids in order."""
-    return Statement("enqueue_ticks", _SQL["enqueue_ticks"], (name, list(ticks)), column)
+    return Statement(
+        "enqueue_ticks", _SQL["enqueue_ticks"], (name, [tick.isoformat() for tick in ticks]), column
+    )
 
 
 def note_fired(name: str, tick: datetime, job_id: int) -> Statement[bool]:

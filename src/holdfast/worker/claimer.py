@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import time
 from dataclasses import replace
@@ -26,17 +25,13 @@ from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held
 from holdfast.worker.slots import Slots
 from holdfast.worker.slumber import Slumber
+from holdfast.worker.strays import Strays
 
 # How many jobs are claimed at once, unless more slots are free, where some have concurrency keys: these are
 # taken for as long as the claim is under way, so two quick claims serve more keys than a slow one does.
 MOST_OF_KEYS = 400
 # Nothing stays longer in the buffer, in seconds.
 STALE = 1.0
-# How often what is held is compared with the database, in seconds, for so long after an answer was lost: the
-# server may go on with a claim, and write it, long after its connection broke here.  And how often else: the
-# comparison walks over all that the worker did since dead rows were last removed.
-RECONCILE_EVERY, DOUBT_LASTS = 10.0, 600.0
-RECONCILE_SELDOM = 300.0
 # How old the queues' limits may be where changes are announced, in seconds.
 LIMITS_AGE = 60.0
 # By how much polls differ, so that workers do not look at the same moment.
@@ -46,7 +41,7 @@ SPREAD = 0.2
 class Claimer(Service):
     """Keeps slots and buffer filled.
 
-    What a doubtful claim may have left behind is looked up and given back.
+    What a claim may have left behind whose answer was lost is given back by its *strays*.
     """
 
     name = "claimer"
@@ -74,7 +69,7 @@ class Claimer(Service):
         # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
         self._limits_age = LIMITS_AGE if config.listens else config.poll * (1 - SPREAD)
         self._limited_at, self._half, self._half_ahead = 0.0, 0, 0
-        self._doubtful, self._doubted_at, self._reconciled_at = False, -math.inf, time.monotonic()
+        self.strays = Strays(database, held, reporter)
         self._more, self._called = True, False
         self._claims, self._slumber = Claims(database), Slumber(database)
         self._ahead = Ahead(slots, buffer, config.prefetch)
@@ -132,8 +127,8 @@ class Claimer(Service):
         if now - self._limited_at > self._limits_age:
             self._limited = None
         if self._may_claim:
-            if self._must_reconcile(now):
-                await self.reconcile()
+            if self.strays.are_due:
+                await self.strays.give_back(self.worker_id)
             await self._limited_among(tuple(self._order))
         # A stop may have begun while the database answered.
         return await self._fill() if self._may_claim else self._config.poll
@@ -190,7 +185,6 @@ class Claimer(Service):
         limited = await self._limited_among(queues)
         plain = tuple(queue for queue in queues if queue not in limited)
         claimed, taken = list[ClaimedJob](), 0
-        self._doubtful = True
         # Those without limits are asked together, when it is the turn of the first of them.
         for asked in dict.fromkeys((queue,) if queue in limited else plain for queue in queues):
             open_slots, most = max(0, free - taken), wanted - taken
@@ -202,17 +196,20 @@ class Claimer(Service):
                 most, more = 1 if is_turn else open_slots, self._more_of(asked[0])
             if self._may_claim and most + more > 0:
                 rest = replace(demand, queues=asked, free=open_slots, limit=most, more=more)
-                if asked[0] in limited:
-                    limited_claim = attempts.claim_limited(rest, asked[0])
-                    found = await self._database.run_read_committed(limited_claim)
-                else:
-                    found = await self._claims.plain(rest)
+                found = await self._ask(rest, is_limited=asked[0] in limited)
                 taken += self._keep(rest, found, favoured=is_turn)
                 claimed += found
-        self._doubtful, self._more = False, taken >= wanted
+        self._more = taken >= wanted
         if claimed:
             self.events.emit("jobs.claimed", count=len(claimed))
         return claimed
+
+    async def _ask(self, demand: Demand, *, is_limited: bool) -> list[ClaimedJob]:
+        with self.strays.claiming():
+            if is_limited:
+                limited_claim = attempts.claim_limited(demand, demand.queues[0])
+                return await self._database.run_read_committed(limited_claim)
+            return await self._claims.plain(demand)
 
     def _more_of(self, queue: str) -> int:
         """Return how many jobs to claim ahead of permits: none before half of them have had theirs."""
@@ -272,26 +269,6 @@ class Claimer(Service):
         if queue.max_running is None or former.max_running is None:
             return queue.max_running != former.max_running or queue.key_limit < former.key_limit
         return queue.max_running < former.max_running or queue.key_limit < former.key_limit
-
-    def _must_reconcile(self, now: float) -> bool:
-        if self._doubtful:
-            self._doubted_at = now
-            return True
-        every = RECONCILE_EVERY if now - self._doubted_at < DOUBT_LASTS else RECONCILE_SELDOM
-        return now - self._reconciled_at > every
-
-    async def reconcile(self) -> None:
-        """Give back what the database says we hold and we do not know of: the answer of a claim was lost."""
-        if not self.worker_id:
-            return
-        # What is reported while the database answers is dropped by then, but was never strange to us.
-        known = frozenset(self._held.fences)
-        found = await self._database.run(attempts.held_attempts(self.worker_id))
-        stray = [fence for fence in found if fence not in known]
-        if stray:
-            self._held.take(stray)
-            self._reporter.put_back(stray, released("the answer of the claim was lost"))
-        self._doubtful, self._reconciled_at = False, time.monotonic()
 
     def _jittered_poll(self) -> float:
         return self._config.poll * random.uniform(1 - SPREAD, 1 + SPREAD)  # noqa: S311 - guards nothing

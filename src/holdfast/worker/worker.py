@@ -225,7 +225,8 @@ class Worker:
             running.interrupt(Cause.RELEASE)
         # Without a database nothing can be given back: a rescue does it later.
         with suppress(HoldfastError):
-            await self.claimer.reconcile()
+            if self.worker_id:
+                await self.claimer.strays.give_back(self.worker_id)
         try:
             async with asyncio.timeout(max(5.0, self.config.renew_every)):
                 await self.held.wait_empty()

@@ -75,7 +75,7 @@ from (select p.source from place p where p.source = 'jobs') lead left join made 
 -- name: carry_deliveries
 -- Remembers which jobs carry these deliveries, one array per column.
 update holdfast.deliveries d set carrier_id = c.carrier
-from unnest($1::bigint[], $2::bigint[]) as c (id, carrier)
+from unnest($1::text::bigint[], $2::text::bigint[]) as c (id, carrier)
 where d.id = any (array[c.id])
 returning d.id;
 

@@ -53,7 +53,7 @@ order by place;
 -- Takes a block of job ids for a COPY; answers them, and the time as of which those jobs are due, in one row.
 -- The transaction gets its number before it gets the ids: see next_place().
 with writing as materialized (select pg_current_xact_id() as number)
-select array_agg(nextval('holdfast.jobs_id_seq')), holdfast.now()
+select to_json(array_agg(nextval('holdfast.jobs_id_seq')))::text, holdfast.now()
 from writing w, generate_series(1, $1::integer) where w.number is not null;
 
 -- name: announce

@@ -2,7 +2,8 @@
 -- Appends lines to the logs of held attempts, one array per column.  Locks their live_jobs rows in id order, so that
 -- nobody takes a job meanwhile, and tells whoever follows them.  Lines of an attempt whose lease was lost are not written; answers the jobs whose lease still held.
 with line as (
-    select * from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::timestamptz[], $5::text[], $6::text[])
+    select * from unnest($1::text::bigint[], $2::text::integer[], $3::text::bigint[], $4::text[]::timestamptz[],
+                         $5::text[], $6::text[])
         as n (job_id, attempt, byte_offset, at, level, line)
 ), held as (
     select l.job_id, l.attempt

@@ -49,7 +49,7 @@ with made as (
         unique_key => 'schedule:' || s.name || ':' || to_char(t.tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
         meta => jsonb_build_object(
             'schedule', s.name, 'tick', to_char(t.tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))) as id
-    from unnest($2::timestamptz[]) with ordinality as t (tick, nth)
+    from unnest($2::text[]::timestamptz[]) with ordinality as t (tick, nth)
     join holdfast.schedules s on s.name = $1::text
     order by t.nth
 ), placed as (

@@ -1,0 +1,103 @@
+"""What is asked at the same time travels together, and everybody gets an answer of their own."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.errors import InputInvalid
+from holdfast.store.convoy import MOST_WEIGHT, Convoy
+
+LATEST = 5.0
+
+
+class Road:
+    """Carries numbers, answers their doubles, and remembers who travelled together; 13 cannot be stored."""
+
+    def __init__(self, endless: int = 0) -> None:
+        self.journeys: list[list[int]] = []
+        self._endless, self.begun = endless, asyncio.Event()
+
+    async def carry(self, some: Sequence[int]) -> Sequence[int | Exception]:
+        """Answer; the journey of number *endless* says that it has begun, and never ends."""
+        self.journeys.append(list(some))
+        if len(self.journeys) == self._endless:
+            self.begun.set()
+            await asyncio.Event().wait()
+        if 13 in some:
+            msg = "13 cannot be stored"
+            raise InputInvalid(msg)
+        return [LookupError(one) if one == 7 else 2 * one for one in some]
+
+
+async def answers(convoy: Convoy[int, int], asked: Sequence[int]) -> list[int | BaseException]:
+    """What becomes of numbers that are asked for at once."""
+    async with asyncio.timeout(LATEST):
+        return await asyncio.gather(*map(convoy.ask, asked), return_exceptions=True)
+
+
+async def test_one_bad_value_is_found_in_few_journeys() -> None:
+    """It is looked for in halves, and fails for its asker alone; each of the others travels well once."""
+    road = Road()
+    found = await answers(Convoy(road.carry), asked := [*range(100, 163), 13])
+    assert [type(one) for one in found if isinstance(one, BaseException)] == [InputInvalid]
+    assert found[:-1] == [2 * one for one in asked[:-1]]
+    assert len(road.journeys) == 13
+    went_well = [one for journey in road.journeys if 13 not in journey for one in journey]
+    assert sorted(went_well) == asked[:-1]
+
+
+async def test_an_answer_that_is_an_error_is_its_askers_alone() -> None:
+    """The others hear nothing of it."""
+    first, second, third = await answers(Convoy(Road().carry), [6, 7, 8])
+    assert (first, type(second), third) == (12, LookupError, 16)
+
+
+async def test_what_is_heavy_travels_in_parts() -> None:
+    """A journey takes no more once it has so much to carry, but always one."""
+    road = Road()
+    convoy: Convoy[int, int] = Convoy(road.carry, weigh=lambda one: MOST_WEIGHT // 2 if one < 4 else 0)
+    assert await answers(convoy, [1, 2, 3, 4, 5]) == [2, 4, 6, 8, 10]
+    assert road.journeys == [[1, 2], [3, 4, 5]]
+
+
+async def test_who_asks_right_behind_an_answer_is_heard() -> None:
+    """The carrier has found nobody waiting by then, and is not gone yet."""
+    road = Road()
+    convoy: Convoy[int, int] = Convoy(road.carry)
+
+    async def circle(one: int) -> list[int]:
+        return [await convoy.ask(one) for _ in range(20)]
+
+    async with asyncio.timeout(LATEST):
+        assert await asyncio.gather(*map(circle, range(3))) == [[0] * 20, [2] * 20, [4] * 20]
+    assert len(road.journeys) == 20
+
+
+async def test_too_few_answers_are_an_error_for_everybody() -> None:
+    """Nobody gets the answer of another one, and nobody waits for ever."""
+
+    async def forgetful(some: Sequence[int]) -> Sequence[int]:
+        return some[1:]
+
+    convoy: Convoy[int, int] = Convoy(forgetful)
+    assert [type(one) for one in await answers(convoy, [1, 2, 3])] == [ValueError] * 3
+
+
+@pytest.mark.parametrize(("asked", "endless"), [((1, 2, 3, 4), 1), ((1, 2, 3, 13), 2)])
+async def test_a_carrier_that_is_cancelled_leaves_nobody_waiting(
+    asked: tuple[int, ...], endless: int
+) -> None:
+    """Who travelled with it is cancelled, with both halves; who waited goes with the next."""
+    road = Road(endless)
+    convoy: Convoy[int, int] = Convoy(road.carry)
+    travellers = [asyncio.create_task(convoy.ask(one)) for one in asked]
+    async with asyncio.timeout(LATEST):
+        await road.begun.wait()
+        waits = asyncio.create_task(convoy.ask(5))
+        await asyncio.sleep(0)
+        [carrier] = convoy._carriers
+        carrier.cancel()
+        ended = await asyncio.gather(*travellers, return_exceptions=True)
+        assert [type(one) for one in ended] == [asyncio.CancelledError] * len(asked)
+        assert await waits == 10
