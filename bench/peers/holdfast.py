@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import holdfast
 from bench.peers.load import Load
 from bench.peers.protocol import Peer, Record, main
+from holdfast.app.handler import JobRequest
 from holdfast.cli.serving import spare_collector
 from holdfast.cli.wiring import WorkerProcess
 from holdfast.client.operator import Operator
@@ -95,14 +96,14 @@ class Holdfast(Peer):
     async def enqueue(self, numbers: Sequence[int]) -> None:
         """Enqueue by enqueue_many, in one call."""
         load = self.load
-        jobs = [self.job(number=number, pad=self.padding) for number in numbers]
+        jobs: Iterable[JobRequest] = (self.job(number=number, pad=self.padding) for number in numbers)
         if load.priorities > 1:
-            jobs = [
+            jobs = (
                 job.with_options(priority=n % load.priorities) for n, job in zip(numbers, jobs, strict=True)
-            ]
+            )
         if load.keys:
             keys = [f"key {load.key(n)}" for n in numbers]
-            jobs = [job.with_options(concurrency_key=key) for key, job in zip(keys, jobs, strict=True)]
+            jobs = (job.with_options(concurrency_key=key) for key, job in zip(keys, jobs, strict=True))
         await self.client.enqueue_many(jobs, delay=load.delay)
 
     async def insert(self, number: int) -> None:

@@ -1,24 +1,25 @@
 """What goes in by COPY is what was asked, letter by letter."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import holdfast
 from holdfast.app.handler import JobRequest, Policy
-from holdfast.app.options import resolved_all
+from holdfast.app.options import Options, resolved_each
 from holdfast.errors import InputInvalid
-from holdfast.store import bulk
+from holdfast.store import bulk, incoming
 from holdfast.store.bulk import CHUNK, Load
+from holdfast.store.incoming import COPY_FROM, Incoming
 from holdfast.store.jobs import Reserved
 from holdfast.testing import ThrowawayDatabase
 
-# Below this, one statement puts the jobs in.
-COPY_FROM = 500
 ROWS = (
     "select kind, queue, args, priority, max_attempts, timeout, retry, concurrency_key, tags, meta,"
     " parent_id, trace, (select array[l.state, l.kind, l.queue, l.concurrency_key, l.priority::text,"
@@ -69,7 +70,8 @@ async def test_rows_are_cut_into_messages_that_the_server_takes(
     rows = await db.fetch("select args ->> 'v' as v from holdfast.jobs order by id")
     assert [row[0] for row in rows] == sent
     reserved = Reserved(list(range(COPY_FROM)), datetime.now(UTC))
-    for table in Load(resolved_all(asked(sent)), reserved).tables:
+    jobs = list(resolved_each(asked(sent)))
+    for table in Load(Incoming(jobs)).tables(jobs, reserved):
         messages = [len(message) for message in table.chunks]
         assert max(messages) <= 1000 < sum(messages)
 
@@ -110,6 +112,109 @@ async def test_arguments_that_cannot_be_stored_put_nothing_in(
         await client.enqueue_many([*asked(["x"] * COPY_FROM), JobRequest("echo", args)])
     assert await db.value("select count(*) from holdfast.jobs") == 0
     assert (await client.enqueue(asked(["x"])[0])).id > 0
+
+
+@pytest.fixture
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incoming, "BLOCK", 700)
+    monkeypatch.setattr(incoming, "READ_AT_ONCE", 300)
+
+
+def given_one_by_one(count: int, last: BaseException | None = None) -> Iterator[JobRequest]:
+    """Requests that are made when they are asked for; *last* is raised behind them."""
+    for n in range(count):
+        yield JobRequest("echo", f'{{"n": {n}}}')
+    if last is not None:
+        raise last
+
+
+NUMBERED = "select id, (args ->> 'n')::integer from holdfast.jobs order by id"
+
+
+@pytest.mark.usefixtures("_small_blocks")
+@pytest.mark.parametrize("count", [0, 1, COPY_FROM - 1, COPY_FROM, 700, 1400, 2 * CHUNK + 1])
+async def test_what_comes_one_by_one_arrives_in_order(call: Any, db: ThrowawayDatabase, count: int) -> None:
+    """However many blocks a generator fills, each handle belongs to its request, and all are available."""
+    handles = await call("enqueue_many", given_one_by_one(count))
+    assert await db.fetch(NUMBERED) == [(one.id, n) for n, one in enumerate(handles)]
+    assert await db.value("select count(*) from holdfast.live_jobs where state = 'available'") == count
+
+
+@pytest.mark.usefixtures("_small_blocks")
+@pytest.mark.parametrize("kind", [TimeoutError, OSError, ValueError, InputInvalid])
+@pytest.mark.parametrize("count", [0, COPY_FROM, 2000])
+async def test_what_a_generator_raises_is_raised_and_nothing_goes_in(
+    call: Any, db: ThrowawayDatabase, count: int, kind: type[Exception]
+) -> None:
+    """It is the caller's own error, whatever a driver might take it for; the client serves on."""
+
+    with pytest.raises(kind) as raised:
+        await call("enqueue_many", given_one_by_one(count, kind("mine")))
+    assert (type(raised.value), str(raised.value)) == (kind, "mine")
+    assert await db.value("select count(*) from holdfast.jobs") == 0
+    assert len(await call("enqueue_many", given_one_by_one(COPY_FROM))) == COPY_FROM
+
+
+@pytest.mark.usefixtures("_small_blocks")
+@pytest.mark.parametrize("place", [0, COPY_FROM, 1500])
+async def test_a_unique_key_among_many_takes_the_slower_way(
+    call: Any, db: ThrowawayDatabase, place: int
+) -> None:
+    """Wherever it comes, all go in, in order, and a second one under the key is kept out as ever."""
+
+    def keyed() -> Iterator[JobRequest]:
+        for n, one in enumerate(given_one_by_one(2000)):
+            yield one.with_options(unique_key="k", unique_policy="keep") if n == place else one
+
+    first = await call("enqueue_many", keyed())
+    assert await db.fetch(NUMBERED) == [(one.id, n) for n, one in enumerate(first)]
+    second = await call("enqueue_many", keyed())
+    assert second[place].id == first[place].id
+    assert await db.value("select count(*) from holdfast.jobs") == 3999
+
+
+@pytest.mark.parametrize(("patience", "open_at_the_end"), [(60.0, 1), (0.0, 0)])
+async def test_a_slow_generator_is_read_to_its_end_without_a_transaction(
+    call: Any,
+    db: ThrowawayDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    patience: float,
+    open_at_the_end: int,
+) -> None:
+    """A quick one is read beside the COPY; one that would keep its transaction open is read first."""
+    monkeypatch.setattr(incoming, "LONGEST_READ", patience)
+    # While it takes rows in, a session is active.
+    open_copies = "select count(*) from pg_stat_activity where state = 'active' and query ilike %s"
+    seen = list[int]()
+
+    def watching() -> Iterator[JobRequest]:
+        yield from given_one_by_one(5000)
+        with psycopg.connect(db.dsn) as session:
+            seen.extend(*session.execute(open_copies, [f"copy%{db.schema}%"]))
+
+    handles = await call("enqueue_many", watching())
+    assert seen == [open_at_the_end]
+    assert await db.fetch(NUMBERED) == [(one.id, n) for n, one in enumerate(handles)]
+
+
+def test_a_job_that_was_due_later_when_it_went_in_is_staged() -> None:
+    """A later block's time may be past it, and yet it lies there as scheduled: the stager is told of it."""
+    jobs = list(resolved_each(given_one_by_one(2), Options(delay=0.5)))
+    begun, work = datetime.now(UTC), Load(Incoming(jobs))
+    for n, job in enumerate(jobs):
+        for table in work.tables([job], Reserved([n], begun + timedelta(seconds=n))):
+            assert b"".join(table.chunks)
+    assert work.after()[-1].parameters == ([], begun + timedelta(seconds=0.5))
+
+
+async def test_a_list_is_checked_as_a_whole_before_anything_is_sent(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """Its last request is wrong: the database hears nothing, not even that ids are wanted."""
+    wrong = JobRequest("echo", "{}").with_options(priority=77)
+    with pytest.raises(InputInvalid):
+        await client.enqueue_many([*given_one_by_one(2000), wrong])
+    assert await db.value("select is_called from holdfast.jobs_id_seq") is False
 
 
 def test_the_sync_client_writes_the_same_rows(dsn: str, db: ThrowawayDatabase) -> None:

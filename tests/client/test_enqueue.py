@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 import holdfast
-from holdfast.client import asynchronous, synchronous
+from holdfast.store import incoming
 from holdfast.store.database import Connection
 from holdfast.testing import ThrowawayDatabase
 
@@ -26,7 +26,7 @@ async def names(db: ThrowawayDatabase) -> list[str]:
     return [row[0] for row in await db.fetch("select args ->> 'name' from holdfast.jobs order by id")]
 
 
-@pytest.mark.parametrize("count", [0, 1, asynchronous.COPY_FROM - 1, asynchronous.COPY_FROM, 10_000])
+@pytest.mark.parametrize("count", [0, 1, incoming.COPY_FROM - 1, incoming.COPY_FROM, 10_000])
 @pytest.mark.parametrize("colour", ["async", "sync"])
 async def test_handles_answer_their_requests_in_order(
     client: holdfast.Client, db: ThrowawayDatabase, count: int, colour: str
@@ -76,8 +76,7 @@ async def test_copy_stores_what_the_function_stores(
     # Some have other terms than their neighbours.
     requests[2:4] = [requests[2].with_options(priority=7, delay=60), requests[3].with_options(queue="third")]
     slow = await client.enqueue_many(requests, **options)
-    module = asynchronous if colour == "async" else synchronous
-    monkeypatch.setattr(module, "COPY_FROM", 1)
+    monkeypatch.setattr(incoming, "COPY_FROM", 1)
     if colour == "sync":
         with holdfast.SyncClient(db.dsn, schema=db.schema) as own:
             fast = await asyncio.to_thread(own.enqueue_many, requests, **options)

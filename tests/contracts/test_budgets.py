@@ -24,6 +24,7 @@ DOORS = {
     "holdfast/runtime/service.py::Service._run": "the door around a service turn: logged, counted, retried",
     "holdfast/store/convoy.py::Convoy._travel": "what fails is the error of all who were under way",
     "holdfast/store/database.py::Database.transaction": "rolls back and raises the same error again",
+    "holdfast/store/incoming.py::Incoming.read_on": "what a caller's iterator raises is raised to the caller",
     "holdfast/store/listen.py::Notifications.turn": "drops the connection and raises the same error again",
     "holdfast/worker/begun.py::Begun.__await__": "passes everything on, as yield from does",
     "holdfast/worker/child.py::HandlerProcess._run": "the door around a handler in a child",

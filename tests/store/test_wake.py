@@ -12,6 +12,7 @@ from holdfast.model.job import NewJob
 from holdfast.model.outcome import Outcome, PutBack
 from holdfast.store import attempts, bulk, jobs, leader, workers
 from holdfast.store.attempts import Returned
+from holdfast.store.incoming import Incoming
 from tests.store.scene import KIND, Scene, fence
 
 END = "end"
@@ -167,7 +168,7 @@ async def test_jobs_that_come_by_copy_wake_like_others(scene: Scene, ear: Ear) -
     batch = [NewJob(kind=KIND, args="{}", queue="now")] * 20
     batch += [NewJob(kind=KIND, args="{}", queue="later", delay=1.0)] * 20
     async with scene.db.database.transaction() as own:
-        await bulk.copy_jobs(own, scene.db.schema, batch)
+        await bulk.copy_jobs(own, scene.db.schema, Incoming(batch))
     assert await ear.all() == ["jobs:now", "stage"]
 
 

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 import holdfast
-from holdfast.client.submission import COPY_FROM
+from holdfast.store.incoming import COPY_FROM
 from holdfast.testing import ThrowawayDatabase
 
 

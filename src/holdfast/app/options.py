@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -94,23 +94,22 @@ def resolved(request: JobRequest, options: Options = NOTHING) -> NewJob:
     )
 
 
-def resolved_all(requests: Iterable[JobRequest], options: Options = NOTHING) -> list[NewJob]:
-    """Return the rows for many requests under *options*; what neighbours share is checked once."""
-    jobs: list[NewJob] = []
-    terms: tuple[str, Policy, Mapping[str, Any] | None] | None = None
+def resolved_each(requests: Iterable[JobRequest], options: Options = NOTHING) -> Iterator[NewJob]:
+    """Give the rows for many requests under *options*; what neighbours share is checked once."""
+    last: tuple[JobRequest, NewJob] | None = None
     for request in requests:
         if (
-            terms is not None
+            last is not None
             and type(request) is JobRequest
-            and request.policy is terms[1]
-            and request.kind == terms[0]
-            and request.own is terms[2]
+            and request.policy is last[0].policy
+            and request.kind == last[0].kind
+            and request.own is last[0].own
         ):
-            jobs.append(msgspec.structs.replace(jobs[-1], args=request.args))
+            job = msgspec.structs.replace(last[1], args=request.args)
         else:
-            jobs.append(resolved(request, options))
-            terms = request.kind, request.policy, request.own
-    return jobs
+            job = resolved(request, options)
+        yield job
+        last = request, job
 
 
 def _merged(options: Options, own: Mapping[str, Any]) -> Options:

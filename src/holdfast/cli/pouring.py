@@ -21,13 +21,12 @@ from holdfast.errors import DuplicateJob, InputInvalid, LineInvalid, UnknownKind
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import bulk, jobs
 from holdfast.store.database import Connection, Database
+from holdfast.store.incoming import Incoming, pays
 
 if TYPE_CHECKING:
     from holdfast.client.remote.operator import RemoteOperator
 
 BATCH = 5000
-# Below this many, one statement is as quick as COPY with its own.
-COPY_FROM = 500
 
 # What a job takes beside arguments and meta, and a request in all, in characters of up to four bytes.
 BESIDES = 2048
@@ -172,8 +171,8 @@ class _Funnel:
             return await self._put(rows, own)
 
     async def _put(self, rows: list[NewJob], connection: Connection) -> list[JobHandle]:
-        if len(rows) >= COPY_FROM and bulk.fits(rows):
-            return await bulk.copy_jobs(connection, self.database.schema, rows)
+        if pays(rows):
+            return await bulk.copy_jobs(connection, self.database.schema, Incoming(rows))
         return await self.database.run(jobs.enqueue_jobs(rows), connection)
 
 

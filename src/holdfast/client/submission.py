@@ -15,12 +15,11 @@ from holdfast.model.audit import Mandate
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import audit, bulk, jobs, request_keys
 from holdfast.store.database import Connection, Database
+from holdfast.store.incoming import Incoming, pays
 from holdfast.store.request_keys import RequestKey
 from holdfast.store.statement import Statement
 
 LONGEST_KEY = 200
-# Below this many, one statement is as quick as COPY with its own.
-COPY_FROM = 500
 
 
 class Submissions:
@@ -54,8 +53,8 @@ class Submissions:
     async def _put(self, rows: list[NewJob], connection: Connection) -> list[JobHandle]:
         if not rows:
             return []
-        if len(rows) >= COPY_FROM and bulk.fits(rows):
-            handles = await bulk.copy_jobs(connection, self._database.schema, rows)
+        if pays(rows):
+            handles = await bulk.copy_jobs(connection, self._database.schema, Incoming(rows))
         else:
             handles = await self._database.run(jobs.enqueue_jobs(rows), connection)
         await self._database.run(self._note(rows, handles), connection)

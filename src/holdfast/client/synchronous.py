@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from datetime import timedelta
 from time import monotonic, sleep
 from types import TracebackType
@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.keywords import EnqueueOptions
-from holdfast.app.options import resolved, resolved_all, seconds_from
+from holdfast.app.options import resolved, resolved_each, seconds_from
 from holdfast.app.signals import signal_statement
 from holdfast.client.answer import (
     LOOKS,
@@ -40,6 +40,7 @@ from holdfast.store import artifacts, bulk, interventions, jobs, overview, run_o
 from holdfast.store.attempts import Fence
 from holdfast.store.convoy import SyncJobConvoy
 from holdfast.store.foreign import run_foreign_sync
+from holdfast.store.incoming import COPY_FROM, Incoming, NotRead, pays
 from holdfast.store.run_overview import RunLook
 from holdfast.store.runs import ForkPoint
 from holdfast.store.statement import Statement
@@ -47,7 +48,6 @@ from holdfast.store.sync_database import DatabaseConfig, SyncDatabase
 
 Verdict = TypeVar("Verdict")
 
-COPY_FROM = 500
 FIRST_LOOK, LAST_LOOK = 0.005, 0.25
 # Among how many steps of a run those are looked for that a refusal names.
 MOST_NAMED = 100
@@ -111,15 +111,21 @@ class SyncClient:
     ) -> list[JobHandle]:
         """Enqueue many jobs, all or none; answers their handles in order.
 
-        The options hold for all of them, but for those that `JobRequest.with_options` gave to one.
+        The options hold for all of them, but for those that `JobRequest.with_options` gave to one.  What can
+        be read only once, such as a generator, is read while the database takes in what it gave before.
         """
-        rows = resolved_all(several(requests), chosen(options))
-        if not rows:
-            return []
-        if connection is None and len(rows) >= COPY_FROM and bulk.fits(rows):
-            with self._database.transaction() as own:
-                return bulk.copy_jobs_sync(own, self._database.schema, rows)
-        return self._put(rows, connection)
+        incoming = Incoming(resolved_each(several(requests), chosen(options)))
+        # What is there as a whole is checked as a whole before anything is sent.
+        is_whole = connection is not None or isinstance(requests, Sized)
+        rows = incoming.read(None if is_whole else COPY_FROM)
+        while connection is None and pays(rows):
+            try:
+                with self._database.transaction() as own:
+                    return bulk.copy_jobs_sync(own, self._database.schema, incoming)
+            except NotRead:
+                rows = incoming.read()
+        rows = incoming.read()
+        return self._put(rows, connection) if rows else []
 
     def _put(self, rows: list[NewJob], connection: Any) -> list[JobHandle]:
         statement = jobs.enqueue_jobs(rows)

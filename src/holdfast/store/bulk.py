@@ -18,6 +18,7 @@ from holdfast.errors import InputInvalid
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import jobs as statements
 from holdfast.store.database import Connection, own_errors, run_on
+from holdfast.store.incoming import Incoming
 from holdfast.store.jobs import Reserved
 from holdfast.store.statement import Statement
 from holdfast.store.sync_database import SyncConnection, own_errors_sync, run_on_sync
@@ -68,11 +69,6 @@ _live_row = Struct(">hiqiq").pack
 _JSONB = 1
 
 
-def fits(jobs: Sequence[NewJob]) -> bool:
-    """True where COPY can take these jobs: a unique key or a placement needs the slower way."""
-    return all(job.unique_key is None and job.placement is None for job in jobs)
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """The rows of one table in the binary format of COPY, in chunks."""
@@ -98,64 +94,84 @@ class Group:
 
 
 class Load:
-    """All that a COPY of *jobs* has to do in one transaction: the tables in turn, then the statements.
+    """What a COPY of *incoming* does in one transaction: both tables of each block, then the statements.
 
-    They come under the reserved ids and are due as of the reservation's time.  The first table is made ready
-    while the server takes it in, and the rest rests on what that has found.
+    A table is made ready while the server takes it in, and more jobs are read meanwhile.
     """
 
-    def __init__(self, jobs: Sequence[NewJob], reserved: Reserved) -> None:
-        self._now = reserved.now
-        self._groups: list[Group] = []
-        asked = _asked(self._noted(_groups(jobs, reserved)), self._now)
-        lived = _lived(self._groups, self._now)
-        self.tables = (
-            Table("jobs", JOB_COLUMNS, _framed(asked)),
-            Table("live_jobs", LIVE_COLUMNS, _framed(lived)),
-        )
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+        # With when the jobs are to be staged, None for those that are available.
+        self._terms: list[tuple[NewJob, datetime | None]] = []
 
-    def _noted(self, groups: Iterator[Group]) -> Iterator[Group]:
-        for group in groups:
-            self._groups.append(group)
+    def tables(self, block: Sequence[NewJob], reserved: Reserved) -> tuple[Table, Table]:
+        """Return both tables of a block, which comes under the reserved ids and is due as of their time.
+
+        The second rests on what the first has found, so they are to be sent in this order.
+        """
+        now, groups = reserved.now, list[Group]()
+        asked = _asked(self._noted(_groups(block, reserved), groups, now), now)
+        lived = self._meanwhile(_lived(groups, now))
+        return Table("jobs", JOB_COLUMNS, _framed(asked)), Table("live_jobs", LIVE_COLUMNS, _framed(lived))
+
+    def _noted(self, found: Iterator[Group], groups: list[Group], now: datetime) -> Iterator[Group]:
+        for group in found:
+            groups.append(group)
+            self._terms.append((group.terms, group.due if group.due > now else None))
             yield group
+
+    def _meanwhile(self, rows: Iterator[bytes]) -> Iterator[bytes]:
+        # The server needs twice as long for these rows as for their making and for reading as many jobs.
+        for part in rows:
+            yield part
+            self._incoming.read_on()
 
     def after(self) -> list[Statement[list[int]]]:
         """Return what remains to be done once the tables are in."""
-        groups, now = self._groups, self._now
-        later = min((group.due for group in groups if group.due > now), default=None)
-        ready = {group.terms.queue for group in groups if group.due <= now}
-        keyed = {one.terms.queue: one.terms.concurrency_key for one in groups if one.terms.concurrency_key}
+        later = min((due for _, due in self._terms if due is not None), default=None)
+        ready = {one.queue for one, due in self._terms if due is None}
+        keyed = {one.queue: one.concurrency_key for one, _ in self._terms if one.concurrency_key}
         marks = [statements.mark_keyed(list(keyed), list(keyed.values()))] if keyed else []
         return [*marks, statements.announce(sorted(ready), later)]
 
 
-async def copy_jobs(connection: Connection, schema: str, jobs: Sequence[NewJob]) -> list[JobHandle]:
-    """Put *jobs* in by COPY, inside the transaction that *connection* is in."""
-    reserved = await run_on(connection, statements.reserve_ids(len(jobs)), schema)
-    work = Load(jobs, reserved)
-    with own_errors(schema):
-        for table in work.tables:
-            await connection.copy_to_table(
-                table.name, schema_name=schema, columns=table.columns, source=table.sent(), format="binary"
-            )
+async def copy_jobs(connection: Connection, schema: str, incoming: Incoming) -> list[JobHandle]:
+    """Put jobs in by COPY, inside the transaction that *connection* is in; raises `NotRead`."""
+    work, handles = Load(incoming), list[JobHandle]()
+    for block in incoming.blocks():
+        reserved = await run_on(connection, statements.reserve_ids(len(block)), schema)
+        with own_errors(schema):
+            for table in work.tables(block, reserved):
+                await connection.copy_to_table(
+                    table.name,
+                    schema_name=schema,
+                    columns=table.columns,
+                    source=table.sent(),
+                    format="binary",
+                )
+        handles += map(JobHandle, reserved.ids)
     for statement in work.after():
         await run_on(connection, statement, schema)
-    return [JobHandle(job_id) for job_id in reserved.ids]
+    return handles
 
 
-def copy_jobs_sync(connection: SyncConnection, schema: str, jobs: Sequence[NewJob]) -> list[JobHandle]:
-    """Put *jobs* in by COPY, inside the transaction that a psycopg *connection* is in."""
-    reserved = run_on_sync(connection, statements.reserve_ids(len(jobs)), schema)
-    work = Load(jobs, reserved)
-    with own_errors_sync(schema), connection.cursor() as cursor:
-        for table in work.tables:
-            target = f'copy "{schema}".{table.name} ({", ".join(table.columns)}) from stdin (format binary)'
-            with cursor.copy(target.encode()) as copy:
-                for chunk in table.chunks:
-                    copy.write(chunk)
+def copy_jobs_sync(connection: SyncConnection, schema: str, incoming: Incoming) -> list[JobHandle]:
+    """Put jobs in by COPY, inside the transaction that a psycopg *connection* is in; raises `NotRead`."""
+    work, handles = Load(incoming), list[JobHandle]()
+    for block in incoming.blocks():
+        reserved = run_on_sync(connection, statements.reserve_ids(len(block)), schema)
+        with own_errors_sync(schema), connection.cursor() as cursor:
+            for table in work.tables(block, reserved):
+                target = (
+                    f'copy "{schema}".{table.name} ({", ".join(table.columns)}) from stdin (format binary)'
+                )
+                with cursor.copy(target.encode()) as copy:
+                    for chunk in table.chunks:
+                        copy.write(chunk)
+        handles += map(JobHandle, reserved.ids)
     for statement in work.after():
         run_on_sync(connection, statement, schema)
-    return [JobHandle(job_id) for job_id in reserved.ids]
+    return handles
 
 
 def _groups(jobs: Sequence[NewJob], reserved: Reserved) -> Iterator[Group]:

@@ -12,12 +12,11 @@ import msgspec
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.keywords import ChildOptions
-from holdfast.app.options import Options, checked_text, resolved, resolved_all, seconds_from
+from holdfast.app.options import Options, checked_text, resolved, resolved_each, seconds_from
 from holdfast.app.signals import signal_statement
 from holdfast.app.workflow import Workflow
 from holdfast.errors import OptionInvalid
 from holdfast.model.blob import Blob
-from holdfast.model.job import NewJob
 from holdfast.model.step import StepKind, StepState
 from holdfast.rules.seeds import drawn_float, drawn_uuid
 from holdfast.workflow import steps, waits
@@ -192,7 +191,7 @@ class Run:
         waits.checked_requests(requests)
         if len(requests) > MOST_CHILDREN:
             raise OptionInvalid("requests", len(requests), f"give at most {MOST_CHILDREN:,} at once")
-        jobs: list[NewJob] = resolved_all(requests, Options(**options))
+        jobs = list(resolved_each(requests, Options(**options)))
         if not jobs:
             return []
         name = f"{len(jobs)} {requests[0].kind}"

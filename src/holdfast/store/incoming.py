@@ -1,0 +1,81 @@
+"""The jobs of one enqueue on their way into a COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from time import monotonic
+
+from holdfast.model.job import NewJob
+
+# Below this many, one statement is as quick as COPY with its own.
+COPY_FROM = 500
+# How many jobs are read at once while the database takes in others, and how many at most wait for it.
+READ_AT_ONCE = 2000
+BLOCK = 20_000
+# Where so many take longer to read, in seconds, a transaction would stay open for them too long.
+LONGEST_READ = 0.1
+
+
+class NotRead(Exception):
+    """A COPY cannot go on before `Incoming.read` has read the rest: begin it anew then, if it still suits."""
+
+
+class Incoming:
+    """Jobs that may be made as they are asked for, and are then read while the database takes in others.
+
+    That happens inside a transaction, so it ends where reading fails or is slow, and where a job comes that
+    COPY cannot take: with `NotRead`, and whatever was read is kept.
+    """
+
+    def __init__(self, jobs: Iterable[NewJob]) -> None:
+        self._source, self._jobs, self._given = iter(jobs), list[NewJob](), 0
+        self._failure: Exception | None = None
+        self._is_whole = self._is_slow = False
+
+    def read(self, most: int | None = None) -> list[NewJob]:
+        """Read *most* jobs more, all where it is None, and return all so far; raises what reading raises."""
+        if self._failure is not None:
+            raise self._failure
+        before = len(self._jobs)
+        self._jobs.extend(islice(self._source, most))
+        self._is_whole = most is None or len(self._jobs) - before < most
+        self._is_slow = False
+        return self._jobs
+
+    def read_on(self) -> None:
+        """Read a part of the rest, where little waits; how that went is for `blocks` to say."""
+        waiting = len(self._jobs) - self._given
+        if self._is_whole or self._is_slow or self._failure is not None or waiting >= BLOCK:
+            return
+        begun = monotonic()
+        # What the caller's own code raises must not end up in a driver that is in the middle of a COPY.
+        try:
+            self.read(READ_AT_ONCE)
+        except Exception as error:
+            self._failure = error
+        self._is_slow = monotonic() - begun > LONGEST_READ
+
+    def blocks(self) -> Iterator[list[NewJob]]:
+        """Give all jobs, block by block, from the first on; raises `NotRead`."""
+        self._given = 0
+        while True:
+            if self._given == len(self._jobs):
+                self.read_on()
+            block = self._jobs[self._given : self._given + BLOCK]
+            if self._failure is not None or self._is_slow or not all(map(fits, block)):
+                raise NotRead
+            if not block:
+                return
+            self._given += len(block)
+            yield block
+
+
+def fits(job: NewJob) -> bool:
+    """True where COPY can take a job: a unique key or a placement needs the slower way."""
+    return job.unique_key is None and job.placement is None
+
+
+def pays(jobs: list[NewJob]) -> bool:
+    """True where COPY can take *jobs* and is the quicker way."""
+    return len(jobs) >= COPY_FROM and all(map(fits, jobs))
