@@ -207,6 +207,14 @@ def test_a_job_that_was_due_later_when_it_went_in_is_staged() -> None:
     assert work.after()[-1].parameters == ([], begun + timedelta(seconds=0.5))
 
 
+@pytest.mark.usefixtures("_small_blocks")
+def test_a_list_needs_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine, its blocks are there: whoever has a list need not begin anew."""
+    monkeypatch.setattr(incoming, "LONGEST_READ", -1.0)
+    jobs = list(resolved_each(given_one_by_one(1500)))
+    assert [len(block) for block in Incoming(jobs).blocks()] == [700, 700, 100]
+
+
 async def test_a_list_is_checked_as_a_whole_before_anything_is_sent(
     client: holdfast.Client, db: ThrowawayDatabase
 ) -> None:

@@ -114,10 +114,11 @@ class Client:
         The options hold for all of them, but for those that `JobRequest.with_options` gave to one.  What can
         be read only once, such as a generator, is read while the database takes in what it gave before.
         """
-        incoming = Incoming(resolved_each(several(requests), chosen(options)))
+        resolving = resolved_each(several(requests), chosen(options))
         # What is there as a whole is checked as a whole before anything is sent.
         is_whole = connection is not None or isinstance(requests, Sized)
-        rows = incoming.read(None if is_whole else COPY_FROM)
+        incoming = Incoming(list(resolving) if is_whole else resolving)
+        rows = incoming.read(COPY_FROM)
         while connection is None and pays(rows):
             try:
                 async with self._database.transaction() as own:

@@ -25,18 +25,21 @@ class Incoming:
     """Jobs that may be made as they are asked for, and are then read while the database takes in others.
 
     That happens inside a transaction, so it ends where reading fails or is slow, and where a job comes that
-    COPY cannot take: with `NotRead`, and whatever was read is kept.
+    COPY cannot take: with `NotRead`, and whatever was read is kept.  A list has been read already.
     """
 
     def __init__(self, jobs: Iterable[NewJob]) -> None:
-        self._source, self._jobs, self._given = iter(jobs), list[NewJob](), 0
+        self._jobs: list[NewJob] = jobs if isinstance(jobs, list) else []
+        self._source, self._is_whole = iter(jobs), self._jobs is jobs
+        self._given, self._is_slow = 0, False
         self._failure: Exception | None = None
-        self._is_whole = self._is_slow = False
 
     def read(self, most: int | None = None) -> list[NewJob]:
         """Read *most* jobs more, all where it is None, and return all so far; raises what reading raises."""
         if self._failure is not None:
             raise self._failure
+        if self._is_whole:
+            return self._jobs
         before = len(self._jobs)
         self._jobs.extend(islice(self._source, most))
         self._is_whole = most is None or len(self._jobs) - before < most
