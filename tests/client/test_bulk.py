@@ -147,7 +147,6 @@ async def test_what_a_generator_raises_is_raised_and_nothing_goes_in(
     call: Any, db: ThrowawayDatabase, count: int, kind: type[Exception]
 ) -> None:
     """It is the caller's own error, whatever a driver might take it for; the client serves on."""
-
     with pytest.raises(kind) as raised:
         await call("enqueue_many", given_one_by_one(count, kind("mine")))
     assert (type(raised.value), str(raised.value)) == (kind, "mine")
@@ -208,11 +207,16 @@ def test_a_job_that_was_due_later_when_it_went_in_is_staged() -> None:
 
 
 @pytest.mark.usefixtures("_small_blocks")
-def test_a_list_needs_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_needs_no_reading(db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine, its blocks are there: whoever has a list need not begin anew."""
     monkeypatch.setattr(incoming, "LONGEST_READ", -1.0)
     jobs = list(resolved_each(given_one_by_one(1500)))
-    assert [len(block) for block in Incoming(jobs).blocks()] == [700, 700, 100]
+    whole = Incoming(jobs)
+    assert whole.read() == jobs
+    assert [len(block) for block in whole.blocks()] == [700, 700, 100]
+    async with db.database.transaction() as own:
+        handles = await bulk.put_jobs(own, db.schema, jobs)
+    assert await db.fetch(NUMBERED) == [(one.id, n) for n, one in enumerate(handles)]
 
 
 async def test_a_list_is_checked_as_a_whole_before_anything_is_sent(

@@ -19,15 +19,13 @@ from holdfast.cli.progress import counting
 from holdfast.client.intake import Intake, JobText, job_text
 from holdfast.errors import DuplicateJob, InputInvalid, LineInvalid, UnknownKind
 from holdfast.model.job import JobHandle, NewJob
-from holdfast.store import bulk, jobs
+from holdfast.store import bulk
 from holdfast.store.database import Connection, Database
-from holdfast.store.incoming import Incoming, pays
 
 if TYPE_CHECKING:
     from holdfast.client.remote.operator import RemoteOperator
 
 BATCH = 5000
-
 # What a job takes beside arguments and meta, and a request in all, in characters of up to four bytes.
 BESIDES = 2048
 LARGEST_REQUEST = 4 * 1024 * 1024
@@ -166,14 +164,9 @@ class _Funnel:
         if self.outer is not None:
             # A part that is refused must not spoil the whole before we know which line it was.
             async with self.outer.transaction():
-                return await self._put(rows, self.outer)
+                return await bulk.put_jobs(self.outer, self.database.schema, rows)
         async with self.database.transaction() as own:
-            return await self._put(rows, own)
-
-    async def _put(self, rows: list[NewJob], connection: Connection) -> list[JobHandle]:
-        if pays(rows):
-            return await bulk.copy_jobs(connection, self.database.schema, Incoming(rows))
-        return await self.database.run(jobs.enqueue_jobs(rows), connection)
+            return await bulk.put_jobs(own, self.database.schema, rows)
 
 
 def _size(descriptor: int) -> float | None:

@@ -41,7 +41,7 @@ from holdfast.store.attempts import Fence
 from holdfast.store.convoy import JobConvoy
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.store.foreign import run_foreign
-from holdfast.store.incoming import COPY_FROM, Incoming, NotRead, pays
+from holdfast.store.incoming import COPY_FROM, Incoming, NotRead
 from holdfast.store.run_overview import RunLook
 from holdfast.store.runs import ForkPoint
 from holdfast.store.statement import Statement
@@ -114,17 +114,16 @@ class Client:
         The options hold for all of them, but for those that `JobRequest.with_options` gave to one.  What can
         be read only once, such as a generator, is read while the database takes in what it gave before.
         """
-        resolving = resolved_each(several(requests), chosen(options))
+        incoming = Incoming(resolved_each(several(requests), chosen(options)))
         # What is there as a whole is checked as a whole before anything is sent.
         is_whole = connection is not None or isinstance(requests, Sized)
-        incoming = Incoming(list(resolving) if is_whole else resolving)
-        rows = incoming.read(COPY_FROM)
-        while connection is None and pays(rows):
+        incoming.read(None if is_whole else COPY_FROM)
+        while connection is None and incoming.pays:
             try:
                 async with self._database.transaction() as own:
                     return await bulk.copy_jobs(own, self._database.schema, incoming)
             except NotRead:
-                rows = incoming.read()
+                incoming.read()
         rows = incoming.read()
         return await self._put(rows, connection) if rows else []
 

@@ -13,9 +13,8 @@ from holdfast.client.intake import Intake, JobText
 from holdfast.errors import RequestKeyReused
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobHandle, NewJob
-from holdfast.store import audit, bulk, jobs, request_keys
+from holdfast.store import audit, bulk, request_keys
 from holdfast.store.database import Connection, Database
-from holdfast.store.incoming import Incoming, pays
 from holdfast.store.request_keys import RequestKey
 from holdfast.store.statement import Statement
 
@@ -53,10 +52,7 @@ class Submissions:
     async def _put(self, rows: list[NewJob], connection: Connection) -> list[JobHandle]:
         if not rows:
             return []
-        if pays(rows):
-            handles = await bulk.copy_jobs(connection, self._database.schema, Incoming(rows))
-        else:
-            handles = await self._database.run(jobs.enqueue_jobs(rows), connection)
+        handles = await bulk.put_jobs(connection, self._database.schema, rows)
         await self._database.run(self._note(rows, handles), connection)
         return handles
 

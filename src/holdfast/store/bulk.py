@@ -135,6 +135,15 @@ class Load:
         return [*marks, statements.announce(sorted(ready), later)]
 
 
+async def put_jobs(connection: Connection, schema: str, jobs: Sequence[NewJob]) -> list[JobHandle]:
+    """Put *jobs* in the quicker way, inside the transaction that *connection* is in."""
+    incoming = Incoming(jobs)
+    rows = incoming.read()
+    if incoming.pays:
+        return await copy_jobs(connection, schema, incoming)
+    return await run_on(connection, statements.enqueue_jobs(rows), schema)
+
+
 async def copy_jobs(connection: Connection, schema: str, incoming: Incoming) -> list[JobHandle]:
     """Put jobs in by COPY, inside the transaction that *connection* is in; raises `NotRead`."""
     work, handles = Load(incoming), list[JobHandle]()

@@ -25,25 +25,27 @@ class Incoming:
     """Jobs that may be made as they are asked for, and are then read while the database takes in others.
 
     That happens inside a transaction, so it ends where reading fails or is slow, and where a job comes that
-    COPY cannot take: with `NotRead`, and whatever was read is kept.  A list has been read already.
+    COPY cannot take: with `NotRead`, and whatever was read is kept.
     """
 
     def __init__(self, jobs: Iterable[NewJob]) -> None:
-        self._jobs: list[NewJob] = jobs if isinstance(jobs, list) else []
-        self._source, self._is_whole = iter(jobs), self._jobs is jobs
-        self._given, self._is_slow = 0, False
+        self._source, self._jobs, self._given = iter(jobs), list[NewJob](), 0
         self._failure: Exception | None = None
+        self._fits, self._is_whole, self._is_slow = True, False, False
+
+    @property
+    def pays(self) -> bool:
+        """True where COPY can take what has been read so far, and is the quicker way."""
+        return self._fits and len(self._jobs) >= COPY_FROM
 
     def read(self, most: int | None = None) -> list[NewJob]:
         """Read *most* jobs more, all where it is None, and return all so far; raises what reading raises."""
         if self._failure is not None:
             raise self._failure
-        if self._is_whole:
-            return self._jobs
-        before = len(self._jobs)
-        self._jobs.extend(islice(self._source, most))
-        self._is_whole = most is None or len(self._jobs) - before < most
-        self._is_slow = False
+        new = list(islice(self._source, most))
+        self._jobs += new
+        self._fits = self._fits and all(map(_fits, new))
+        self._is_whole, self._is_slow = most is None or len(new) < most, False
         return self._jobs
 
     def read_on(self) -> None:
@@ -65,20 +67,15 @@ class Incoming:
         while True:
             if self._given == len(self._jobs):
                 self.read_on()
-            block = self._jobs[self._given : self._given + BLOCK]
-            if self._failure is not None or self._is_slow or not all(map(fits, block)):
+            if self._failure is not None or self._is_slow or not self._fits:
                 raise NotRead
+            block = self._jobs[self._given : self._given + BLOCK]
             if not block:
                 return
             self._given += len(block)
             yield block
 
 
-def fits(job: NewJob) -> bool:
-    """True where COPY can take a job: a unique key or a placement needs the slower way."""
+def _fits(job: NewJob) -> bool:
+    # A unique key or a placement needs the slower way.
     return job.unique_key is None and job.placement is None
-
-
-def pays(jobs: list[NewJob]) -> bool:
-    """True where COPY can take *jobs* and is the quicker way."""
-    return len(jobs) >= COPY_FROM and all(map(fits, jobs))
