@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.errors import AssignmentStale, JobCancelled, JobFailed, JobNotFound
 from holdfast.model.runner import Rung
-from holdfast.runners.messages import AssignmentTold
+from holdfast.rules.reports import ReportedOutcome
+from holdfast.runners.messages import AssignmentTold, Report
 from holdfast.store import prune
 from holdfast.store.prune import Retention
 from tests.runners.conftest import Machine, Yard, listed
@@ -161,6 +162,37 @@ async def test_rungs_that_were_taken_at_once_are_told_by_the_last(yard: Yard) ->
     await machine.progress(offer, rung=Rung.KILLED)
     told = ["acknowledged", "delivered", "interrupted", "killed", "requested"]
     assert await yard.db.value(RUNGS, offer.job) == told
+
+
+@pytest.mark.parametrize("in_a_sync", [False, True])
+async def test_an_end_that_overtakes_the_syncs_tells_the_rungs(yard: Yard, in_a_sync: bool) -> None:
+    """A program that obeys at once may have ended before any sync has said that it was interrupted."""
+    offer = await begun(yard, machine := await yard.machine())
+    await yard.client.cancel(offer.job)
+    if in_a_sync:
+        report = Report(outcome=ReportedOutcome.CANCELLED, rung=Rung.INTERRUPTED)
+        await machine.sync(listed(offer, "ended", report=report))
+    else:
+        await machine.finish(offer, "cancelled", rung=Rung.INTERRUPTED)
+    assert await yard.state(offer.job) == "cancelled"
+    told = ["acknowledged", "delivered", "interrupted", "requested"]
+    assert await yard.db.value(RUNGS, offer.job) == told
+
+
+async def test_an_end_leaves_the_rungs_that_were_told(yard: Yard) -> None:
+    """Each keeps the time it had first, and an end that says nothing of them takes none away."""
+    machine = await yard.machine(slots=2)
+    await yard.enqueue(2)
+    moments = "select rungs ->> 'interrupted' from holdfast.assignments where job_id = $1"
+    for offer, more in zip(await machine.claim(count=2), ({"rung": Rung.KILLED}, {}), strict=True):
+        await machine.start(offer)
+        await yard.client.cancel(offer.job)
+        await machine.progress(offer, rung=Rung.INTERRUPTED)
+        first = await yard.db.value(moments, offer.job)
+        await machine.finish(offer, "cancelled", **more)
+        assert first is not None
+        assert await yard.db.value(moments, offer.job) == first
+        assert ("killed" in await yard.db.value(RUNGS, offer.job)) is bool(more)
 
 
 async def test_whatever_call_comes_next_brings_the_cancel(yard: Yard) -> None:

@@ -137,7 +137,7 @@ class Conversation:
             delay=report.delay,
         )
         text = msgspec.json.encode(report).decode()
-        return await self._ends.end(Reported(fence, worker_id, end, text))
+        return await self._ends.end(Reported(fence, worker_id, end, text, report.rung))
 
     async def _close_logs(self, worker_id: int, fence: Fence, report: Report) -> None:
         if report.logs is None:

@@ -11,11 +11,12 @@ import msgspec
 
 from holdfast.errors import AssignmentStale, JobNotFound
 from holdfast.model.outcome import PutBack
+from holdfast.model.runner import Rung
 from holdfast.rules.backoff import DEFAULT_BACKOFF, backoff_from_json
 from holdfast.rules.reports import End, Facts, after_report, outcome_of
 from holdfast.runtime.events import Events
 from holdfast.store import assignments, attempts
-from holdfast.store.assignments import EndFacts
+from holdfast.store.assignments import EndFacts, Noted
 from holdfast.store.attempts import Ended, Fence, Returned
 from holdfast.store.convoy import Convoy
 from holdfast.store.database import Connection, Database
@@ -23,12 +24,16 @@ from holdfast.store.database import Connection, Database
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a runner reports of an assignment; *text* is the report as JSON, as it is kept."""
+    """What a runner reports of an assignment; *text* is the report as JSON, as it is kept.
+
+    *rung* is how far its cancel had come: the end may overtake the sync that would have told.
+    """
 
     fence: Fence
     worker_id: int
     end: End
     text: str
+    rung: Rung | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ class Ends:
             await self._database.run(attempts.finish_jobs(finals), connection)
         if returned:
             await self._database.run(attempts.put_back_jobs(returned), connection)
-        notes = [(one.fence, one.text, outcomes[one.fence]) for one in held]
+        notes = [Noted(one.fence, one.text, outcomes[one.fence], one.rung) for one in held]
         await self._database.run(assignments.note_ends(notes), connection)
         self._events.emit("assignments.ended", count=len(outcomes), outcomes=Counter(outcomes.values()))
         return outcomes

@@ -93,6 +93,7 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     result: Any = None
     retry: bool = True
     delay: Delay | None = None
+    rung: Rung | None = None
     logs: dict[str, StreamTotal] | None = None
 
 

@@ -130,13 +130,24 @@ def _end_facts(rows: Sequence[Row]) -> dict[Fence, EndFacts]:
     return {Fence(row[0], row[1]): EndFacts(*row[2:]) for row in rows}
 
 
-def note_ends(ends: Sequence[tuple[Fence, str, str]]) -> Statement[bool]:
-    """Remember reports (JSON text) and what came of each."""
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """How an assignment ended: the *report* (JSON text), what came of it, and how far its cancel had come."""
+
+    fence: Fence
+    report: str
+    outcome: str
+    rung: Rung | None
+
+
+def note_ends(ends: Sequence[Noted]) -> Statement[bool]:
+    """Remember how assignments ended."""
     parameters = (
-        [fence.job_id for fence, _, _ in ends],
-        [fence.attempt for fence, _, _ in ends],
-        [report for _, report, _ in ends],
-        [outcome for _, _, outcome in ends],
+        [end.fence.job_id for end in ends],
+        [end.fence.attempt for end in ends],
+        [end.report for end in ends],
+        [end.outcome for end in ends],
+        [end.rung and end.rung.value for end in ends],
     )
     return Statement("note_ends", _SQL["note_ends"], parameters, is_any)
 

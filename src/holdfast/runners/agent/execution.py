@@ -152,7 +152,7 @@ class Execution:
             self._over = True
             await self._ship()
             if self.cause is not Cause.LOST:
-                self.report = _acceptable(report, self._logs.totals)
+                self.report = _acceptable(report, self.rung, self._logs.totals)
                 self.state = ENDED
         finally:
             self._over = True
@@ -273,11 +273,12 @@ class Execution:
         return self._bench.intervals.cancel_grace
 
 
-def _acceptable(report: Report, totals: dict[str, StreamTotal]) -> Report:
-    """Return the report with its logs, in a size that the server takes."""
+def _acceptable(report: Report, rung: Rung | None, totals: dict[str, StreamTotal]) -> Report:
+    """Return the report with its rung and its logs, in a size that the server takes."""
     return msgspec.structs.replace(
         report,
         reason=storable(report.reason)[:LONGEST_REASON],
         error=None if report.error is None else storable(report.error),
+        rung=rung,
         logs=totals or None,
     )

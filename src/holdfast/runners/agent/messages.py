@@ -98,7 +98,8 @@ class StreamTotal(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How an assignment ended; *retry* False says that it can never succeed.
 
-    *delay* is in seconds: when it may be taken up again.
+    *delay* is in seconds: when it may be taken up again.  *rung* is the last one that a cancel, or a timeout,
+    has come to.
     """
 
     outcome: Outcome
@@ -107,6 +108,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: Any = None
     retry: bool = True
     delay: float | None = None
+    rung: Rung | None = None
     logs: dict[str, StreamTotal] | None = None
 
 

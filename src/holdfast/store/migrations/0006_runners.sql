@@ -57,6 +57,18 @@ create table holdfast.assignments (
 ) with (fillfactor = 80);
 create index assignments_offered on holdfast.assignments (offered_at) where accepted_at is null and outcome is null;
 
+-- The rungs of an assignment that are known once its runner has told of one (null: of none).  Each keeps the time it had
+-- first; those that were taken between two requests are told by the last of them, and nobody who acts has not heard.
+create function holdfast.with_rung(rungs jsonb, rung text) returns jsonb
+language sql stable as $$
+    select case when rung is null or rungs ? rung then rungs
+                else jsonb_strip_nulls(jsonb_build_object(
+                    'delivered', case when rungs ? 'requested' then holdfast.now() end,
+                    'acknowledged', case when rungs ? 'requested' then holdfast.now() end,
+                    'interrupted', case when rung in ('interrupted', 'killed') then holdfast.now() end,
+                    'killed', case when rung = 'killed' then holdfast.now() end)) || rungs end
+$$;
+
 create table holdfast.artifacts (
     job_id     bigint not null,
     attempt    integer not null,

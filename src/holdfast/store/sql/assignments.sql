@@ -45,13 +45,7 @@ with said as (
         -- A token of one assignment is of no term: then that of the offer stays.
         term = case when h.is_new and h.term > 0 then h.term else a.term end,
         progressed_at = case when h.begins or h.lives or h.is_new then holdfast.now() else a.progressed_at end,
-        -- Rungs that were taken between two requests are told by the last of them.
-        rungs = case when h.rung is null or a.rungs ? h.rung then a.rungs
-                     else jsonb_strip_nulls(jsonb_build_object(
-                         'delivered', case when h.cancel_requested_at is not null then holdfast.now() end,
-                         'acknowledged', case when h.cancel_requested_at is not null then holdfast.now() end,
-                         'interrupted', case when h.rung in ('interrupted', 'killed') then holdfast.now() end,
-                         'killed', case when h.rung = 'killed' then holdfast.now() end)) || a.rungs end
+        rungs = holdfast.with_rung(a.rungs, h.rung)
     from held h
     where a.job_id = h.job_id and a.attempt = h.attempt
       and (h.is_new or h.begins or h.lives or h.rung is not null and not h.rungs ? h.rung)
@@ -127,14 +121,17 @@ left join holdfast.jobs j on j.id = any (array[k.job_id])
 left join held h on h.job_id = k.job_id and h.attempt = k.attempt and h.worker_id = k.worker_id;
 
 -- name: note_ends
--- Remembers with which report assignments ended and what came of it, one array per column; their tokens die.
+-- Remembers with which report assignments ended, what came of it, and the last rung of a cancel (null: none), one array
+-- per column; their tokens die.
 with ended as (
-    select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) as e (job_id, attempt, report, outcome)
+    select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::text[], $5::text[])
+        as e (job_id, attempt, report, outcome, rung)
 ), spent as (
     delete from holdfast.tokens k using ended e where k.job_id = e.job_id and k.attempt = e.attempt
 )
 update holdfast.assignments a
-set report = e.report::jsonb, outcome = e.outcome, accepted_at = coalesce(a.accepted_at, holdfast.now())
+set report = e.report::jsonb, outcome = e.outcome, accepted_at = coalesce(a.accepted_at, holdfast.now()),
+    rungs = holdfast.with_rung(a.rungs, e.rung)
 from ended e
 where a.job_id = e.job_id and a.attempt = e.attempt
 returning a.job_id;
