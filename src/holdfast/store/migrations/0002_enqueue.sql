@@ -15,10 +15,8 @@ declare
     nameable boolean;
 begin
     select string_agg(distinct q, ','), not bool_or(q like '%,%') into waiting, nameable
-    from unnest(queues) as q
-    where exists (
-        select from holdfast.workers w where w.asleep and w.state = 'online' and q = any (w.queues)
-    );
+    from holdfast.workers w, unnest(w.queues) as q
+    where w.asleep and w.state = 'online' and q = any (wake.queues);
     if waiting is not null then
         nameable := nameable and octet_length(waiting) < 7000;
         perform pg_notify('holdfast', 'jobs:' || case when nameable then waiting else '*' end);
@@ -54,11 +52,11 @@ language plpgsql
 as $$
 declare
     due timestamptz;
-    ready text[];
+    ready text[] := queues;
     moment timestamptz := holdfast.now();
-begin
     -- A place belongs to a transaction that has a number already: see next_place().
-    perform pg_current_xact_id();
+    number xid8 := pg_current_xact_id();
+begin
     if array_remove(concurrency_keys, null) <> '{}' then
         perform holdfast.mark_keyed(queues, concurrency_keys);
     end if;
@@ -106,14 +104,16 @@ begin
             offset 0
         ) each;
     end if;
-    select min(a.due_at) filter (where a.due_at > moment), array_agg(distinct a.queue) filter (where a.due_at <= moment)
-    into due, ready
-    from (
-        select u.queue, coalesce(u.run_at, moment + make_interval(secs => u.delay), moment) as due_at
-        from unnest(queues, run_ats, delays) as u(queue, run_at, delay)
-    ) a;
-    if due is not null then
-        perform holdfast.wake_stager(due);
+    if array_remove(run_ats, null) <> '{}' or array_remove(delays, null) <> '{}' then
+        select min(a.due_at) filter (where a.due_at > moment), array_agg(distinct a.queue) filter (where a.due_at <= moment)
+        into due, ready
+        from (
+            select u.queue, coalesce(u.run_at, moment + make_interval(secs => u.delay), moment) as due_at
+            from unnest(queues, run_ats, delays) as u(queue, run_at, delay)
+        ) a;
+        if due is not null then
+            perform holdfast.wake_stager(due);
+        end if;
     end if;
     perform holdfast.wake(ready);
 end
