@@ -93,6 +93,28 @@ async def test_a_wrong_option_is_named(
     assert await db.value("select count(*) from holdfast.jobs") == 0
 
 
+@pytest.mark.parametrize("kind", ["k" * 201, "a\x00b", "\ud800", 5], ids=lambda part: ascii(part)[:40])
+def test_a_kind_that_no_job_can_have_is_refused_at_once(kind: Any) -> None:
+    """When it is registered, not when the first job of it is enqueued."""
+    with pytest.raises(holdfast.OptionInvalid, match=r"^kind is "):
+        holdfast.App().job(kind=kind)(greet.function)
+
+
+def test_a_version_counts_as_part_of_the_kind() -> None:
+    """Together they may not be longer than a kind."""
+
+    async def chase(run: holdfast.Run) -> None:
+        """Nobody runs it here."""
+
+    for length in (197, 198):
+        wanted = holdfast.App().workflow(kind="k" * length, version="v1")
+        if length == 197:
+            assert len(wanted(chase).kind) == 200
+        else:
+            with pytest.raises(holdfast.OptionInvalid, match=r"^kind is .*201 characters"):
+                wanted(chase)
+
+
 async def test_an_unknown_option_is_named_with_those_there_are(client: holdfast.Client) -> None:
     """A slip of the pen is answered with the list."""
     given: Any = {"prio": 1}

@@ -18,6 +18,7 @@ from holdfast.model.placement import OnLoss, Placement
 from holdfast.rules.backoff import Backoff
 
 LARGEST_ID = 2**63 - 1
+LONGEST_KIND = 200
 LONGEST_SECONDS = 10 * 365 * 24 * 3600.0
 MAX_META_BYTES = 64 * 1024
 MAX_TAGS = 50

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.app.handler import Executor, Handler, JobRequest, Policy
 from holdfast.app.job import Job
 from holdfast.app.keywords import RunnerWishes, check_names
-from holdfast.app.options import Options, resolved, seconds_from
+from holdfast.app.options import LONGEST_KIND, Options, checked_text, resolved, seconds_from
 from holdfast.app.workflow import Workflow, versioned
 from holdfast.errors import InputInvalid, OptionInvalid, UnknownKind
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT, NewJob
@@ -171,7 +171,8 @@ class App:
         return rule
 
     def add(self, handler: Handler[P, R]) -> Handler[P, R]:
-        """Register *handler*; a kind that is taken is refused."""
+        """Register *handler*; raises `InputInvalid` for a kind that is taken, or that no job can have."""
+        checked_text("kind", handler.kind, most=LONGEST_KIND)
         if handler.kind in self.handlers:
             msg = f"kind {handler.kind!r} is registered already: give one of the two another kind"
             raise InputInvalid(msg)

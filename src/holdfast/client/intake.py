@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.app.handler import JobRequest
-from holdfast.app.options import Options, checked_text, resolved
+from holdfast.app.options import LONGEST_KIND, Options, checked_text, resolved
 from holdfast.app.registry import App
 from holdfast.app.signature import MAX_ARGS_BYTES, json_text
 from holdfast.errors import ArgumentsInvalid, InputInvalid, OptionInvalid, PayloadTooLarge
@@ -117,7 +117,7 @@ class Intake:
 
 def unchecked_request(kind: str, args: Mapping[str, Any]) -> JobRequest:
     """Return a request for a kind whose handler is not known here; raises `InputInvalid`."""
-    checked_text("kind", kind, most=200)
+    checked_text("kind", kind, most=LONGEST_KIND)
     text = json_text(args, lambda problem: ArgumentsInvalid(kind, problem))
     if (size := len(text.encode())) > MAX_ARGS_BYTES:
         raise PayloadTooLarge(f"arguments of {kind!r}", size=size, limit=MAX_ARGS_BYTES)
