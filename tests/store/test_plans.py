@@ -10,9 +10,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from holdfast.model.job import NewJob
 from holdfast.model.outcome import Suspend
 from holdfast.rules.marks import from_the_start
-from holdfast.store import runs
+from holdfast.store import jobs, runs
 from holdfast.store.database import Connection
 from holdfast.store.runs import Suspended
 from holdfast.store.sqlfile import blocks, rendered
@@ -235,6 +236,30 @@ async def test_a_signal_from_anybodys_session_is_planned_like_ours(scene: Scene)
         ("live_jobs", *pinned),
     ]
     assert (await scene.states())[job.id] == "available"
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+async def test_an_enqueue_does_not_walk_over_ended_workers(scene: Scene, analysed: bool) -> None:
+    """A fleet whose runners serve one job each leaves thousands of rows; only who lives can be asleep."""
+    await scene.worker()
+    await scene.db.fetch("""
+        insert into holdfast.workers (name, host, pid, version, queues, kinds, slots, state, ttl, started_at,
+                                      renewed_at, expires_at, ended_at)
+        select 'w', 'h', n, '1', '{default}', '{greet}', 1, 'offline', '30 s', now(), now(), now(), now()
+        from generate_series(1, 3000) n""")
+    if analysed:
+        await scene.db.fetch("analyze holdfast.workers")
+    connection = await scene.session()
+    async with connection.transaction():
+        await scene.run(jobs.enqueue_jobs([NewJob(kind="greet", args="{}")] * 3), connection)
+        await scene.run(jobs.enqueue_jobs([NewJob(kind="greet", args="{}")]), connection)
+        await connection.execute(rendered("select holdfast.enqueue('greet')", scene.db.schema))
+        read = await connection.fetchval(
+            "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables "
+            "where relid = to_regclass(format('%I.workers', $1::text))",
+            scene.db.schema,
+        )
+    assert 3 <= read < 100
 
 
 def test_a_planted_full_scan_is_found() -> None:

@@ -197,6 +197,8 @@ create table holdfast.workers (
     expires_at timestamptz not null,
     ended_at   timestamptz
 ) with (fillfactor = 70, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0.1);
+-- Ended workers are remembered, and where each runner serves one job they are many: no enqueue walks over them.
+create index workers_living on holdfast.workers (id) where state in ('online', 'draining');
 
 create table holdfast.queues (
     name                text primary key,
