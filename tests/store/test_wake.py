@@ -13,6 +13,7 @@ from holdfast.model.outcome import Outcome, PutBack
 from holdfast.store import attempts, bulk, jobs, leader, workers
 from holdfast.store.attempts import Returned
 from holdfast.store.incoming import Incoming
+from holdfast.store.sqlfile import rendered
 from tests.store.scene import KIND, Scene, fence
 
 END = "end"
@@ -188,6 +189,23 @@ async def test_staging_putting_back_and_rescue_wake_sleepers(scene: Scene, ear: 
     await scene.lose(holder)
     await scene.run(workers.rescue_jobs(term, 10))
     assert await ear.all() == ["jobs:default"]
+
+
+async def test_a_run_that_a_claim_passed_over_is_told_of_again(scene: Scene, ear: Ear) -> None:
+    """A signal locks its run until the commit, also one that is there to be claimed: then it tells of it."""
+    await asleep(scene, "default")
+    [run] = await scene.enqueue()
+    assert await ear.all() == ["jobs:default"]
+    claimer, sender = await scene.worker(), await scene.session()
+    async with sender.transaction():
+        await sender.execute(rendered(f"select holdfast.send_signal({run}, 'go')", scene.db.schema))
+        await sender.execute("set constraints all immediate")
+        assert await scene.claim(claimer) == []
+        assert await ear.all() == []
+    assert await ear.all() == ["jobs:default"]
+    assert [job.id for job in await scene.claim(claimer)] == [run]
+    await scene.db.fetch("select holdfast.send_signal($1::bigint, 'go')", run)
+    assert await ear.all() == []
 
 
 async def test_waking_up_is_said_once(scene: Scene) -> None:

@@ -153,6 +153,24 @@ as $$
     )
 $$;
 
+-- Locks these runs until the transaction ends.  Claims pass over what is locked, so workers are told once more of runs that were
+-- there to be claimed already: they hear of it at the commit, when the lock goes.
+create function holdfast.lock_runs(run_ids bigint[]) returns void
+language plpgsql
+as $$
+declare
+    passed_over text[];
+begin
+    select array_agg(distinct r.queue) filter (where r.state = 'available') into passed_over
+    from (
+        select l.queue, l.state from holdfast.live_jobs l where l.job_id = any (run_ids) order by l.job_id for update
+    ) r;
+    if passed_over is not null then
+        perform holdfast.wake(passed_over);
+    end if;
+end
+$$;
+
 -- Makes those of these runs available that may go on, and those whose cancel they do not know of yet.
 -- One that its children are not to wake yet is left to the stager.
 create function holdfast.revive_runs(run_ids bigint[]) returns void
@@ -163,7 +181,7 @@ declare
     ready text[];
     due timestamptz;
 begin
-    perform from holdfast.live_jobs l where l.job_id = any (run_ids) order by l.job_id for update;
+    perform holdfast.lock_runs(run_ids);
     with moved as (
         update holdfast.live_jobs l set state = 'available', run_at = holdfast.now()
         from holdfast.suspensions s

@@ -151,7 +151,7 @@ begin
            array_agg(e.job_id) filter (where e.outcome <> 'completed')
     into parents, unhappy from ended e;
     if parents is not null then
-        perform from holdfast.live_jobs l where l.job_id = any (parents) order by l.job_id for update;
+        perform holdfast.lock_runs(parents);
         perform holdfast.revive_runs(array_agg(distinct e.parent_id))
         from (select distinct f.parent_id, f.family_id from ended f where f.family_id is not null) e
         where (select l.job_id from holdfast.live_jobs l where l.family_id = e.family_id
