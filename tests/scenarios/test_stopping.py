@@ -152,6 +152,28 @@ async def test_a_drain_asked_for_from_outside_reaches_the_worker(
     assert await db.value(holder, first.id) == process.worker.worker_id
 
 
+async def test_a_drain_gives_back_what_has_not_begun(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """What waits in the buffer is left for others at once, however long the handler that runs may take."""
+    app, event = waiting_app()
+    process = await work(app, slots=1)
+    ahead = process.worker.claimer._ahead
+    ahead.room, ahead.measure = 3, lambda: None
+    await client.enqueue_many([app.request("wait", {}) for _ in range(4)])
+    count = "select count(*) from holdfast.live_jobs where state"
+    await eventually(lambda: db.value(f"select ({count} = 'claimed') = 3"))
+    process.worker.drain()
+    await eventually(lambda: db.value(f"select ({count} = 'available') = 3 and ({count} = 'running') = 1"))
+    assert await db.value("select array_agg(distinct reason) from holdfast.attempts") == [
+        "the worker takes nothing more"
+    ]
+    event.set()
+    async with asyncio.timeout(20):
+        await process.drained()
+    assert await db.value("select count(*) from holdfast.finished_jobs") == 1
+
+
 async def test_fifty_jobs_and_four_workers_make_fifty_calls(client: holdfast.Client, work: Any) -> None:
     """Every job runs exactly once, whoever takes it."""
     app, calls = holdfast.App(), []

@@ -121,10 +121,6 @@ class Buffer:
         """Remove and return what came from one of *queues*."""
         return self._without(lambda entry: entry[-1].queue in queues)
 
-    def give_up_ahead(self) -> list[ClaimedJob]:
-        """Remove and return what waits for a permit."""
-        return self._without_ahead(lambda _: True)
-
     def remove(self, job_id: int, attempt: int, *, ahead: bool = False) -> bool:
         """Remove one job, with *ahead* only one that waits for a permit; False: it is not here."""
 

@@ -34,6 +34,7 @@ MOST_OF_KEYS = 400
 STALE = 1.0
 # How old the queues' limits may be where changes are announced, in seconds.
 LIMITS_AGE = 60.0
+NOTHING_MORE = "the worker takes nothing more"
 # By how much polls differ, so that workers do not look at the same moment.
 SPREAD = 0.2
 
@@ -88,10 +89,10 @@ class Claimer(Service):
         self._called = True
         self.wake()
 
-    def drain(self) -> None:
-        """Claim nothing more; nobody looks after what waits for a permit any more, so it is given back."""
+    def drain(self, reason: str = NOTHING_MORE) -> None:
+        """Claim nothing more, and give back what has not begun: others may have room for it now."""
         self.draining = True
-        self._put_back(self._buffer.give_up_ahead(), "the worker takes nothing more")
+        self.give_back(0.0, reason)
 
     def reload(self) -> None:
         """Look at the queues' limits again before the next claim."""
@@ -228,7 +229,7 @@ class Claimer(Service):
         self._held.take(Fence(job.id, job.attempt) for job in new)
         if self.draining:
             # The claim was under way when the worker was told to take nothing more.
-            self._put_back(new, "the worker takes nothing more")
+            self._put_back(new, NOTHING_MORE)
             return 0
         if demand.more or held:
             self._permitted(held, favoured=favoured)

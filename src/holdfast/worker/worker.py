@@ -200,7 +200,7 @@ class Worker:
             self.attention.wake()
 
     def drain(self) -> None:
-        """Take nothing new and finish what there is; says so once."""
+        """Take nothing new and finish what has begun; says so once."""
         if not self.claimer.draining:
             self.claimer.drain()
             if self.worker_id:
@@ -208,9 +208,8 @@ class Worker:
             self.on_drain()
 
     async def _drain(self, grace: float) -> bool:
-        self.claimer.drain()
         self.events.emit("worker.stopping", worker_id=self.worker_id, grace=grace)
-        self.claimer.give_back(0.0, "the worker is stopping")
+        self.claimer.drain("the worker is stopping")
         try:
             async with asyncio.timeout(0.0 if self._hurried else grace) as self._grace:
                 await self.held.wait_empty()
