@@ -202,6 +202,8 @@ def give(what: str) -> Any:
         "endless": _endless(),
         "surrogate": "\ud800",
         "snooze": holdfast.Snooze(float("nan")),
+        "cancel": holdfast.Cancel(None),  # type: ignore[arg-type]
+        "retry": holdfast.Retry(0.01, 5),  # type: ignore[arg-type]
     }[what]
 
 
@@ -411,3 +413,33 @@ def ignore_signals() -> str:
     os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGTERM)
     return "still here"
+
+
+_met: list[str] = []
+_next_call = threading.Event()
+_left: list[threading.Thread] = []
+
+
+def leave_a_thread(job: holdfast.Job) -> None:
+    """Start a thread that goes on when the next handler has begun, and still has a job to speak of."""
+
+    def speak() -> None:
+        _next_call.wait(30)
+        job.progress(0.9, "late")
+        wishes = (lambda: job.save_checkpoint({"owner": job.id}), lambda: _transact(job))
+        _met.extend(_came_of(wish) for wish in wishes)
+
+    _left.append(threading.Thread(target=speak, daemon=True))
+    _left[0].start()
+
+
+def _transact(job: holdfast.Job) -> None:
+    with job.transaction() as connection:
+        connection.execute("select 1")
+
+
+def meet_a_thread(job: holdfast.Job) -> Any:
+    """Let that thread speak; answers what it met, and what it left behind here."""
+    _next_call.set()
+    _left[0].join(30)
+    return [*_met, job.load_checkpoint()]

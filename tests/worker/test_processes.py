@@ -69,6 +69,18 @@ def _told(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
+async def test_a_thread_that_is_left_over_does_not_speak_for_the_next_job(
+    work: Any, ask: Any, client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """Its own attempt is over: it is told so, and nothing of the job that runs is touched."""
+    app = app_of(handlers.leave_a_thread, handlers.meet_a_thread)
+    await work(app, slots=1)
+    await ask(app, "leave_a_thread")
+    late = await client.enqueue(app.request("meet_a_thread", {}))
+    assert await client.wait(late.id, timeout=30) == ["LeaseLost", "LeaseLost", None]
+    assert await db.fetch("select from holdfast.checkpoints") == []
+
+
 async def test_a_handler_runs_on_its_process_main_thread(work: Any, ask: Any) -> None:
     """Libraries that insist on the main thread are content."""
     app = app_of(handlers.main_thread)

@@ -27,6 +27,8 @@ from holdfast.app.answers import checkpoint_text
 from holdfast.app.handler import Handler
 from holdfast.app.job import Job, Transaction
 from holdfast.app.signature import Signature
+from holdfast.errors import LeaseLost
+from holdfast.model.job import ClaimedJob
 from holdfast.rules.outcome import storable
 from holdfast.store.database import DatabaseConfig
 from holdfast.worker import endings, wire
@@ -68,6 +70,8 @@ class Link:
         self._owner = os.getpid()
         self._numbers = itertools.count(1)
         self._answers: dict[int, queue.SimpleQueue[wire.Answer]] = {}
+        # The port of the call that runs.  A thread that outlives its handler must not speak for the next one.
+        self._speaker: LinkPort | None = None
         self.calls: queue.SimpleQueue[wire.Call | None] = queue.SimpleQueue()
         self.busy = False
 
@@ -92,19 +96,37 @@ class Link:
             _kill_family()
         self.calls.put(None)
 
-    def tell(self, message: wire.FromChild) -> None:
-        """Say something that needs no answer."""
+    def begin(self, speaker: LinkPort) -> None:
+        """Let a port speak until its call ends."""
+        self._speaker = speaker
+
+    def end(self, ending: wire.Ending) -> None:
+        """Say what the call came to; its port has nothing to say any more."""
+        with self._lock:
+            self._speaker, self.busy = None, False
+            self.tell(ending)
+
+    def tell(self, message: wire.FromChild, speaker: LinkPort | None = None) -> bool:
+        """Say something that needs no answer; False: the call of *speaker* has ended."""
         # A fork of the handler's own has inherited this line, but it has no say here.
         if os.getpid() == self._owner:
             frame = wire.frame(message)
             with self._lock:
+                if speaker is not None and speaker is not self._speaker:
+                    return False
                 self._line.sendall(frame)
+        return True
 
-    def ask(self, wish: wire.Wanting) -> Any:
-        """Wait for the answer to a wish and return its value; raises what the parent met instead."""
+    def ask(self, wish: wire.Wanting, speaker: LinkPort) -> Any:
+        """Wait for the answer to a wish and return its value; raises what the parent met instead.
+
+        Raises `LeaseLost` where the call of *speaker* has ended.
+        """
         wish.wish = next(self._numbers)
         answers = self._answers[wish.wish] = queue.SimpleQueue()
-        self.tell(wish)
+        if not self.tell(wish, speaker):
+            del self._answers[wish.wish]
+            raise LeaseLost(speaker.claimed.id, speaker.claimed.attempt)
         answer = answers.get()
         if answer.problem is not None:
             raise wire.unpacked(answer.problem)
@@ -120,35 +142,36 @@ def _kill_family() -> None:
 class LinkPort:
     """What stands behind the `Job` of a handler in a child process: the parent, at the end of the line."""
 
-    def __init__(self, link: Link, config: DatabaseConfig) -> None:
-        self._link, self._config = link, config
+    def __init__(self, link: Link, claimed: ClaimedJob, config: DatabaseConfig) -> None:
+        self.claimed, self._link, self._config = claimed, link, config
         self._began = time.monotonic()
 
     def progress(self, fraction: float, note: str | None) -> None:
         """Keep the newest progress."""
-        self._link.tell(wire.Progress(min(1.0, max(0.0, fraction)), None if note is None else storable(note)))
+        told = None if note is None else storable(note)
+        self._link.tell(wire.Progress(min(1.0, max(0.0, fraction)), told), self)
 
     def save_checkpoint(self, state: Any, version: int) -> Any:
         """Save the state to go on from."""
-        return self._link.ask(wire.Save(checkpoint_text(state), version))
+        return self._link.ask(wire.Save(checkpoint_text(state), version), self)
 
     def load_checkpoint(self, version: int) -> Any:
         """Load the saved state, or None."""
-        return self._link.ask(wire.Load(version))
+        return self._link.ask(wire.Load(version), self)
 
     def delete_checkpoint(self) -> Any:
         """Forget the saved state."""
-        return self._link.ask(wire.Delete())
+        return self._link.ask(wire.Delete(), self)
 
     def transaction(self, job: Job) -> Transaction:
         """Begin a transaction that ends with the job's completion."""
         return SyncTransaction(job, End(self._began, self._settle, self._settled), self._config)
 
     def _settle(self) -> None:
-        self._link.ask(wire.Settle())
+        self._link.ask(wire.Settle(), self)
 
     def _settled(self, committed: bool) -> None:
-        self._link.tell(wire.Settled(committed))
+        self._link.tell(wire.Settled(committed), self)
 
 
 class LinkLogHandler(logging.Handler):
@@ -188,9 +211,7 @@ class HandlerProcess:
         logging.getLogger("holdfast.job").setLevel(logging.INFO)
         threading.Thread(target=self._link.listen, name="holdfast link", daemon=True).start()
         while (call := self._link.calls.get()) is not None:
-            ending = self._run(call)
-            self._link.busy = False
-            self._link.tell(ending)
+            self._link.end(self._run(call))
 
     def _run(self, call: wire.Call) -> wire.Ending:
         try:
@@ -216,5 +237,7 @@ class HandlerProcess:
         )
         arguments = signature.decode(claimed.args)
         if signature.job_parameter is not None:
-            arguments[signature.job_parameter] = Job(claimed, LinkPort(self._link, self._config))
+            port = LinkPort(self._link, claimed, self._config)
+            self._link.begin(port)
+            arguments[signature.job_parameter] = Job(claimed, port)
         return lambda: function(**arguments)
