@@ -28,6 +28,7 @@ DOORS = {
     "holdfast/store/listen.py::Notifications.turn": "drops the connection and raises the same error again",
     "holdfast/worker/begun.py::Begun.__await__": "passes everything on, as yield from does",
     "holdfast/worker/child.py::HandlerProcess._run": "the door around a handler in a child",
+    "holdfast/worker/endings.py::raised": "an error class of a handler's own: said to be untellable",
     "holdfast/worker/child.py::LinkLogHandler.emit": "logging's rule: a bad log call hurts nobody",
     "holdfast/worker/journal.py::JournalHandler.emit": "logging's rule: a bad log call hurts nobody",
     "holdfast/worker/perform.py::Performer.perform": "the door around a handler: what it raises is decided",

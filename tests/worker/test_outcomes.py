@@ -102,7 +102,7 @@ async def test_what_ends_a_program_is_an_error_like_any_other(
         (handlers.give_up_like_asyncio, "CancelledError"),
         (handlers.stop_iteration, "(StopIteration|RuntimeError: coroutine raised StopIteration)"),
         (handlers.unspeakable, "Unspeakable: <exception str\\(\\) failed>"),
-        (handlers.untellable, "(Untellable, which cannot be told of: that raises KeyError|ChildDied)"),
+        (handlers.untellable, "Untellable, which cannot be told of: that raises KeyError"),
         (handlers.give_strange_data, "RuntimeError: cannot be dumped"),
         (handlers.enqueue_badly, "ArgumentsInvalid: arguments of 'other' are wrong"),
         (handlers.lose_another, "LeaseLost: attempt 3 of job 999 has lost its lease"),
@@ -170,6 +170,8 @@ async def test_arguments_that_do_not_fit_are_poison(
         ("endless", "the result of 'it' cannot be stored: "),
         ("surrogate", "the result of 'it' cannot be stored: .*surrogate"),
         ("snooze", "Snooze.delay is nan"),
+        ("cancel", "Cancel.reason is None: give a string"),
+        ("retry", "Retry.reason is 5: give a string"),
     ],
 )
 async def test_a_result_that_cannot_be_kept_fails_the_job(
@@ -183,21 +185,27 @@ async def test_a_result_that_cannot_be_kept_fails_the_job(
     assert await db.fetch(FINISHED) == [("failed", 1, 1)]
 
 
+@pytest.mark.parametrize("kind", [OSError, SystemExit])
 async def test_a_backoff_function_that_raises_gives_way_to_the_default(
-    single: Any, work: Any, client: holdfast.Client, db: ThrowawayDatabase, eventually: Any
+    single: Any,
+    work: Any,
+    client: holdfast.Client,
+    db: ThrowawayDatabase,
+    eventually: Any,
+    kind: type[BaseException],
 ) -> None:
     """The job is put back with the default rest, and the attempt's error tells of the function's."""
 
     def broken(_failures: int) -> float:
         msg = "no idea"
-        raise OSError(msg)
+        raise kind(msg)
 
     app = single(handlers.fail, retry=holdfast.Custom(broken))
     await work(app)
     await client.enqueue(app.request("it", {}))
     error = await eventually(lambda: db.value("select error from holdfast.attempts"))
     assert "backoff: " in error
-    assert "OSError('no idea')" in error
+    assert f"{kind.__name__}('no idea')" in error
     rest = await db.value(
         "select extract(epoch from l.run_at - a.ended_at) from holdfast.live_jobs l, holdfast.attempts a"
     )

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 
 from holdfast.app.signature import json_text
-from holdfast.errors import InputInvalid, PayloadTooLarge, StateConflict
+from holdfast.errors import InputInvalid, OptionInvalid, PayloadTooLarge, StateConflict
 from holdfast.model.checkpoint import Checkpoint
+from holdfast.model.outcome import Cancel, Retry, Snooze
+from holdfast.rules.outcome import storable
 
 MAX_RESULT_BYTES = 1024 * 1024
 MAX_CHECKPOINT_BYTES = 1024 * 1024
@@ -36,6 +38,14 @@ def checkpoint_state(job_id: int, saved: Checkpoint, version: int) -> Any:
         state = f"at checkpoint version {saved.version}, newer than this handler's {version}"
         raise StateConflict(job_id, action="resumed", state=state)
     return msgspec.json.decode(saved.data)
+
+
+def reason_text(answer: Snooze | Cancel | Retry) -> str:
+    """Return the reason of what a handler answered as it can be stored; raises `OptionInvalid`."""
+    reason: object = answer.reason
+    if not isinstance(reason, str):
+        raise OptionInvalid(f"{type(answer).__name__}.reason", reason, "give a string")
+    return storable(reason)
 
 
 def _within(text: str, what: str, limit: int) -> str:

@@ -34,11 +34,19 @@ def run_on_fastest_loop(main: Coroutine[Any, Any, T]) -> T:
     """Run *main* on uvloop where it exists.
 
     Unlike `asyncio.run` it does not wait for ever for what will not be cancelled: that ends with the process.
+    Nor does `sys.exit` in a task that a handler has started end the process, as asyncio has it: that is the
+    end of the task.
     """
     loop = _fastest_loop()
     try:
         asyncio.set_event_loop(loop)
-        return loop.run_until_complete(main)
+        life = loop.create_task(main)
+        while True:
+            try:
+                return loop.run_until_complete(life)
+            except SystemExit:
+                if life.done():
+                    raise
     finally:
         loop.run_until_complete(_wind_up())
         asyncio.set_event_loop(None)

@@ -207,7 +207,7 @@ class Custom:
             return Choice(_rest_from(self.function(failures)))
         except BackoffInvalid as invalid:
             complaint = invalid
-        except Exception as slip:
+        except (Exception, SystemExit) as slip:
             complaint = BackoffInvalid(CUSTOM, f"the function raised {slip!r}, the default is used: mend it")
         return Choice(DEFAULT_BACKOFF.delay(failures, random), complaint)
 

@@ -25,6 +25,11 @@ def text_of(error: BaseException) -> str:
     return str(traceback.TracebackException(type(error), error, None))
 
 
+def untellable(error: BaseException, met: Exception) -> str:
+    """Return what is said of an error whose own class *met* another one when it was asked."""
+    return f"{type(error).__name__}, which cannot be told of: that raises {type(met).__name__}"
+
+
 class RemoteError(Exception):
     """What a handler raised in a child process: told in one line and with its traceback, as it was there."""
 

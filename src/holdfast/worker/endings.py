@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.app.answers import result_text
+from holdfast.app.answers import reason_text, result_text
 from holdfast.app.options import seconds_from
 from holdfast.errors import InputInvalid, LeaseLost, Poison
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Cancel, Retry, Snooze
 from holdfast.rules.outcome import storable
-from holdfast.rules.telling import one_line, told
+from holdfast.rules.telling import one_line, told, untellable
 from holdfast.worker import wire
 
 
@@ -18,13 +18,13 @@ def answered(kind: str, returned: Any) -> wire.Ending:
     """Return the ending of a handler that returned."""
     try:
         match returned:
-            case Snooze(delay, reason):
-                return wire.Snoozed(seconds_from("Snooze.delay", delay), storable(reason))
-            case Cancel(reason):
-                return wire.Cancelled(storable(reason))
-            case Retry(delay, reason):
+            case Snooze(delay):
+                return wire.Snoozed(seconds_from("Snooze.delay", delay), reason_text(returned))
+            case Cancel():
+                return wire.Cancelled(reason_text(returned))
+            case Retry(delay):
                 seconds = None if delay is None else seconds_from("Retry.delay", delay)
-                return wire.Retried(seconds, storable(reason))
+                return wire.Retried(seconds, reason_text(returned))
         return wire.Returned(result_text(kind, returned))
     except InputInvalid as error:
         # The handler did its work but its answer cannot be kept: trying again would not change that.
@@ -33,6 +33,15 @@ def answered(kind: str, returned: Any) -> wire.Ending:
 
 def raised(error: BaseException, claimed: ClaimedJob) -> wire.Raised:
     """Return the ending of a handler that raised."""
+    try:
+        return _told(error, claimed)
+    except Exception as met:
+        # A handler's own error class may fail at whatever it is asked; its attempt ends all the same.
+        text = untellable(error, met)
+        return wire.Raised(text, text)
+
+
+def _told(error: BaseException, claimed: ClaimedJob) -> wire.Raised:
     lost = isinstance(error, LeaseLost) and (error.job_id, error.attempt) == (claimed.id, claimed.attempt)
     return wire.Raised(
         storable(one_line(error)), storable(told(error)), poison=isinstance(error, Poison), lost=lost

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.app.answers import result_text
+from holdfast.app.answers import reason_text, result_text
 from holdfast.app.handler import Executor, Handler
 from holdfast.app.job import Job
 from holdfast.app.options import seconds_from
@@ -20,7 +20,7 @@ from holdfast.model.outcome import Cancel, Complete, Fail, Retry, Snooze, Stop, 
 from holdfast.rules import outcome as decide
 from holdfast.rules.backoff import Backoff, backoff_from_json
 from holdfast.rules.outcome import Failure
-from holdfast.rules.telling import one_line, told
+from holdfast.rules.telling import one_line, told, untellable
 from holdfast.store.attempts import Fence
 from holdfast.worker.begun import Begun
 from holdfast.worker.deadlines import Deadlines
@@ -76,8 +76,7 @@ class Performer:
                 return self._after_error(running, error)
             except Exception as untold:
                 # A handler's own error class may fail at whatever it is asked; its attempt ends all the same.
-                name = type(error).__name__
-                text = f"{name}, which cannot be told of: that raises {type(untold).__name__}"
+                text = untellable(error, untold)
                 return self._failed(running, Failure(text, text))
         finally:
             current_attempt.reset(token)
@@ -167,12 +166,13 @@ class Performer:
             match returned:
                 case Fail() | Stop() | Suspend():
                     return returned
-                case Snooze(delay, reason):
-                    return decide.snoozed(seconds_from("Snooze.delay", delay), reason)
-                case Cancel(reason):
-                    return Stop(decide.storable(reason))
-                case Retry(delay, reason):
+                case Snooze(delay):
+                    return decide.snoozed(seconds_from("Snooze.delay", delay), reason_text(returned))
+                case Cancel():
+                    return Stop(reason_text(returned))
+                case Retry(delay):
                     chosen = None if delay is None else seconds_from("Retry.delay", delay)
+                    reason = reason_text(returned)
                     return self._failed(running, Failure(reason, reason, chosen))
             return Complete(result_text(running.claimed.kind, returned))
         except InputInvalid as error:
