@@ -128,6 +128,29 @@ async def test_acting_over_the_service_is_audited_with_the_token_and_address(
     assert ("job.cancel", "a operator", "127.0.0.1") in acts
 
 
+# With so much padding a batch is more than one request.
+@pytest.mark.parametrize("pad", [0, 6000])
+@pytest.mark.parametrize("skips", [True, False])
+async def test_lines_over_a_service_go_in_once_whichever_of_them_is_refused(
+    holdfast_command: Any, service: Service, db: ThrowawayDatabase, skips: bool, pad: int
+) -> None:
+    """What one request has brought in is not sent again because a later one is refused."""
+    remotely = await _variables(service, Role.OPERATOR)
+    await db.fetch("select holdfast.enqueue('holder', unique_key => 'taken')")
+    made = [{"kind": "greet", "args": {"number": number, "pad": "x" * pad}} for number in range(2500)]
+    made[2400] |= {"unique_key": "taken", "unique_policy": "reject"}
+    stdin = b"".join(json.dumps(line).encode() + b"\n" for line in made)
+    done = await holdfast_command("enqueue", "-", *["--skip-bad"] * skips, "--json", stdin=stdin, **remotely)
+    assert done.code == 1
+    assert "line 2401 is no job: job 1 already holds unique key 'taken'" in done.err
+    assert json.loads(done.out)["new"] == (2499 if skips else 2400)
+    numbers = await db.fetch(
+        "select (args ->> 'number')::integer from holdfast.jobs where kind = 'greet' order by 1"
+    )
+    wanted = [number for number in range(2500) if number < 2400 or (skips and number > 2400)]
+    assert [number for (number,) in numbers] == wanted
+
+
 async def test_a_refusal_over_the_service_reads_as_on_the_database(
     holdfast_command: Any,
     service: Service,

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
 import typer
 
 from holdfast.cli.lines import Batch, LineReader
 from holdfast.cli.output import print_json
 from holdfast.cli.progress import counting
-from holdfast.client.intake import Intake, JobText, job_text
+from holdfast.client.intake import Intake, job_text
 from holdfast.errors import DuplicateJob, InputInvalid, LineInvalid, UnknownKind
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import bulk
@@ -26,15 +27,17 @@ if TYPE_CHECKING:
     from holdfast.client.remote.operator import RemoteOperator
 
 BATCH = 5000
-# What a job takes beside arguments and meta, and a request in all, in characters of up to four bytes.
-BESIDES = 2048
-LARGEST_REQUEST = 4 * 1024 * 1024
+# So many bytes of JSON go to a service at once; it takes four times as many.
+LARGEST_REQUEST = 8 * 1024 * 1024
 
 Numbered = list[tuple[int, NewJob]]
 
 
 class Funnel(Protocol):
     """Where batches of jobs go in."""
+
+    def parts(self, numbered: Numbered) -> Iterator[Numbered]:
+        """Split a batch into what goes in at once."""
 
     async def put(self, rows: list[NewJob]) -> list[JobHandle]:
         """Enqueue *rows*, all or none."""
@@ -102,15 +105,21 @@ class Pouring:
         return numbered
 
     async def _put(self, funnel: Funnel, numbered: Numbered) -> None:
+        for part in funnel.parts(numbered):
+            await self._put_part(funnel, part)
+
+    async def _put_part(self, funnel: Funnel, part: Numbered) -> None:
+        """Enqueue what goes in at once and enter it in the account: of that nothing is sent again."""
         try:
-            handles = await funnel.put([job for _, job in numbered])
-        except (DuplicateJob, InputInvalid) as error:
-            if len(numbered) == 1:
-                self._refuse(numbered[0][0], str(error))
+            handles = await funnel.put([job for _, job in part])
+        except (DuplicateJob, InputInvalid, UnknownKind) as error:
+            if len(part) == 1:
+                self._refuse(part[0][0], str(error))
                 return
-            # One of them spoils the batch: the others go in one by one, up to it.
-            for one in numbered:
-                await self._put(funnel, [one])
+            # One of them spoils the others: they go in by halves, those before it first.
+            middle = len(part) // 2
+            await self._put_part(funnel, part[:middle])
+            await self._put_part(funnel, part[middle:])
             return
         self._statuses.update(handle.status for handle in handles)
 
@@ -125,30 +134,25 @@ class Pouring:
 
 @dataclass(frozen=True, slots=True)
 class _RemoteFunnel:
-    """Puts batches in by way of a service, in requests that it takes."""
+    """Puts jobs in by way of a service: what one request takes at once."""
 
     operator: RemoteOperator
 
+    def parts(self, numbered: Numbered) -> Iterator[Numbered]:
+        part: Numbered = []
+        size = 0
+        for number, job in numbered:
+            length = len(msgspec.json.encode(job_text(job)))
+            if part and size + length > LARGEST_REQUEST:
+                yield part
+                part, size = [], 0
+            part.append((number, job))
+            size += length
+        if part:
+            yield part
+
     async def put(self, rows: list[NewJob]) -> list[JobHandle]:
-        handles: list[JobHandle] = []
-        for texts in _requests(rows):
-            handles += await self.operator.jobs.enqueue(texts)
-        return handles
-
-
-def _requests(rows: list[NewJob]) -> Iterator[list[JobText]]:
-    """Split *rows* so that each request stays within what a service takes at once."""
-    texts: list[JobText] = []
-    size = 0
-    for row in rows:
-        length = len(row.args) + len(row.meta) + BESIDES
-        if texts and size + length > LARGEST_REQUEST:
-            yield texts
-            texts, size = [], 0
-        texts.append(job_text(row))
-        size += length
-    if texts:
-        yield texts
+        return await self.operator.jobs.enqueue([job_text(row) for row in rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +162,11 @@ class _Funnel:
     database: Database
     outer: Connection | None = None
 
+    def parts(self, numbered: Numbered) -> Iterator[Numbered]:
+        if numbered:
+            yield numbered
+
     async def put(self, rows: list[NewJob]) -> list[JobHandle]:
-        if not rows:
-            return []
         if self.outer is not None:
             # A part that is refused must not spoil the whole before we know which line it was.
             async with self.outer.transaction():
