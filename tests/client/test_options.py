@@ -117,6 +117,14 @@ def test_a_version_counts_as_part_of_the_kind() -> None:
                 wanted(chase)
 
 
+@pytest.mark.parametrize("name", ["artifacts", "secrets"])
+def test_a_text_is_no_list_of_its_letters(name: str) -> None:
+    """Whoever forgets the brackets is told so."""
+    given: Any = {name: "out"}
+    with pytest.raises(holdfast.ArgumentsInvalid, match=rf"Expected `array`, got `str`.*{name}"):
+        holdfast.command("make", **given)
+
+
 async def test_an_unknown_option_is_named_with_those_there_are(client: holdfast.Client) -> None:
     """A slip of the pen is answered with the list."""
     given: Any = {"prio": 1}

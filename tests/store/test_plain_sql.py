@@ -111,6 +111,8 @@ async def test_unique_policies_work_from_plain_sql(db: ThrowawayDatabase) -> Non
         ("'k', delay => '-1 second'", "delay is -00:00:01: it must lie between 0 seconds and ten years"),
         ("'k', run_at => 'infinity'", "run_at is infinity: give a moment that comes"),
         ("'k', run_at => '-infinity'", "run_at is -infinity"),
+        ("'k', run_at => '10000-01-01'", "it lies outside the years 1 to 9999 in UTC"),
+        ("'k', run_at => '0044-03-15 BC'", "BC: it lies outside the years 1 to 9999"),
         ("'k', run_at => now(), delay => '1 second'", "delay: give either run_at or delay"),
         (
             "'k', retry => '{\"kind\": \"magic\"}'",

@@ -34,8 +34,9 @@ def command(
         "env": dict(env or {}),
         "cwd": cwd,
         "stdin": stdin,
-        "artifacts": list(artifacts),
-        "secrets": list(secrets),
+        # A text is a sequence of texts too, but nobody means its letters.
+        "artifacts": artifacts if isinstance(artifacts, str) else list(artifacts),
+        "secrets": secrets if isinstance(secrets, str) else list(secrets),
     }
     kept = {name: value for name, value in given.items() if value not in (None, {}, [])}
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -132,9 +133,10 @@ def _plain(request: JobRequest, policy: Policy) -> NewJob:
 def seconds_from(option: str, value: timedelta | float, *, least: float = 0.0) -> float:
     """Return a duration in seconds; it must be a finite number between *least* and ten years."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    # Not isfinite(): an int may be too large for a float.
+    if not is_number or not -math.inf < seconds < math.inf:
         raise OptionInvalid(option, value, "give a timedelta or a number of seconds")
-    # No number that is none, and none that is endless or too large for a float, lies in there.
     if not least <= seconds <= LONGEST_SECONDS:
         raise OptionInvalid(option, value, f"it must lie between {least:g} seconds and ten years")
     return float(seconds)

@@ -15,7 +15,7 @@ from holdfast.cli.moments import ago, clock, took
 from holdfast.cli.operating import AnyOperator, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table
 from holdfast.cli.run_tree import print_tree
-from holdfast.client.run_operator import DEEPEST
+from holdfast.client.run_operator import DEEPEST, DEEPEST_OF_ALL
 from holdfast.errors import OptionInvalid
 from holdfast.model.job import JobState
 from holdfast.model.run import RunFilter, RunSummary
@@ -95,7 +95,9 @@ def show(
     context: typer.Context,
     run_id: RunId,
     *,
-    depth: Annotated[int, typer.Option(min=0, max=20, help="How far down its children.")] = DEEPEST,
+    depth: Annotated[
+        int, typer.Option(min=0, max=DEEPEST_OF_ALL, help="How far down its children.")
+    ] = DEEPEST,
     as_json: JsonOption = False,
 ) -> None:
     """Show a run as a tree: steps, branches, children, times, and why it waits.

@@ -24,6 +24,8 @@ from holdfast.store.statement import Statement
 # Among how many steps of a run those are looked for that a refusal names.
 MOST_NAMED = 100
 DEEPEST = 3
+# How far down somebody may ask for.
+DEEPEST_OF_ALL = 20
 
 
 class RunOperator:

@@ -232,6 +232,8 @@ declare
             then format('timeout is %s: it must lie between 1 millisecond and ten years', timeout)
         when run_at is not null and delay is not null then 'delay: give either run_at or delay'
         when not isfinite(run_at) then format('run_at is %s: give a moment that comes', run_at)
+        when extract(year from run_at at time zone 'UTC') not between 1 and 9999
+            then format('run_at is %s: it lies outside the years 1 to 9999 in UTC', run_at)
         when delay not between interval '0' and interval '10 years'
             then format('delay is %s: it must lie between 0 seconds and ten years', delay)
         when retry is not null and coalesce(retry ->> 'kind', '') not in ('exponential', 'linear', 'constant')

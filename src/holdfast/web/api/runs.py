@@ -8,7 +8,7 @@ from litestar import Router
 from litestar.params import FromQuery, QueryParameter
 
 from holdfast import errors
-from holdfast.client.run_operator import DEEPEST
+from holdfast.client.run_operator import DEEPEST, DEEPEST_OF_ALL
 from holdfast.client.wire.runs import LARGEST_PLACE, Activities, History, RunPage, RunSort
 from holdfast.client.wire.shape import LARGEST_ID
 from holdfast.model.job import JobState
@@ -41,7 +41,9 @@ async def list_runs(
 
 @look("/{run_id:int}", raises=ON_A_RUN)
 async def show_run(
-    run_id: Id, operator: GivenOperator, depth: Annotated[int, QueryParameter(ge=0, le=10)] = DEEPEST
+    run_id: Id,
+    operator: GivenOperator,
+    depth: Annotated[int, QueryParameter(ge=0, le=DEEPEST_OF_ALL)] = DEEPEST,
 ) -> RunNode:
     """Show a run with its steps, what it waits for, and its children down to *depth*."""
     return await operator.runs.show(run_id, depth=depth)
