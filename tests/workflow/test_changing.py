@@ -83,6 +83,33 @@ async def reordered(run: holdfast.Run) -> Any:
     return await run.step(charge), await run.wait_signal("go")
 
 
+async def branched(run: holdfast.Run) -> Any:
+    """The wait is in a branch, which takes no place of its parent."""
+    async with run.branches() as branches:
+        branches.start("goods", released(run))
+
+
+async def patched_before_branches(run: holdfast.Run) -> Any:
+    """A step is added in front of the branch."""
+    if run.patched("check"):
+        await run.step(pack, name="check")
+    await branched(run)
+
+
+async def patched_behind_branches(run: holdfast.Run) -> Any:
+    """A step is added behind the branch."""
+    await branched(run)
+    if run.patched("check"):
+        await run.step(pack, name="check")
+
+
+async def patched_twice(run: holdfast.Run) -> Any:
+    """Two changes, one after the other, before anything else."""
+    if not run.patched("no weighing"):
+        await run.step(pack, name="weigh")
+    await patched(run)
+
+
 async def instead(run: holdfast.Run) -> Any:
     """It no longer waits for the signal, which has no timeout and so no record before it comes."""
     return await run.step(charge), await run.step(pack), await run.step(pack, name="go on")
@@ -118,11 +145,31 @@ async def deployed(db: ThrowawayDatabase, old: Code, new: Code) -> str:
         (released, instead),
         (marked, released),
         (patched, patched),
+        (patched_twice, patched),
     ],
 )
 async def test_a_run_does_not_notice_these_changes(db: ThrowawayDatabase, old: Code, new: Code) -> None:
     """It ends with the new code as if nothing had happened."""
     assert await deployed(db, old, new) == "completed"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "checks"),
+    [
+        (released, patched, 0),
+        (patched_twice, patched, 1),
+        (branched, patched_before_branches, 0),
+        (branched, patched_behind_branches, 1),
+    ],
+)
+async def test_a_patch_is_for_runs_that_come_there_first(
+    db: ThrowawayDatabase, old: Code, new: Code, checks: int
+) -> None:
+    """Also where what was recorded is in a branch, or stands behind the mark of another patch."""
+    assert await deployed(db, old, new) == "completed"
+    assert (
+        await db.value("select count(*) from holdfast.steps where name = 'check' and kind = 'step'") == checks
+    )
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,11 @@ class Branch:
         self.names[name] = count = self.names.get(name, 0) + 1
         return f"{self.name}/{name}" if count == 1 else f"{self.name}/{name}#{count}"
 
+    def has_begun(self, child: str) -> bool:
+        """Tell whether this replay has begun a branch below this one, called *child* there."""
+        name, _, number = child.partition("#")
+        return self.names.get(name, 0) >= int(number or 1)
+
 
 @dataclass(slots=True)
 class Spot:

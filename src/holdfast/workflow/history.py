@@ -81,6 +81,11 @@ class History:
         """True where something is recorded at this place of a branch or behind it."""
         return any(recorded >= place for recorded in self._branches.get(branch, ()))
 
+    def below(self, branch: str) -> set[str]:
+        """Return the names of recorded branches right below this one, as they are called there."""
+        start = f"{branch}/"
+        return {name[len(start) :].partition("/")[0] for name in self._branches if name.startswith(start)}
+
     def unvisited(self) -> tuple[str, int, Entry] | None:
         """Return the first place that the code has not come by, other than markers and compensations."""
         for branch, entries in self._branches.items():

@@ -232,11 +232,16 @@ class Replay(Company):
     def patched(self, name: str) -> bool:
         """Return whether the current branch takes the new way; what was recorded before took the old one."""
         branch = self.branch(name)
-        entry = self.history.at(branch.name, branch.place)
-        if entry is not None and (entry.kind, entry.name) == (StepKind.PATCH, name):
-            branch.place += 1
-            return True
-        if self.history.goes_on(branch.name, branch.place):
+        place = branch.place
+        # In front of it there may be marks of patches that the code asks for no longer.
+        while (entry := self.history.at(branch.name, place)) and entry.kind is StepKind.PATCH:
+            place += 1
+            if entry.name == name:
+                branch.place = place
+                return True
+        if self.history.goes_on(branch.name, branch.place) or not all(
+            branch.has_begun(child) for child in self.history.below(branch.name)
+        ):
             return False
         self.remember(Spot(branch, branch.place, StepKind.PATCH, name, None).note(StepState.COMPLETED))
         branch.place += 1
