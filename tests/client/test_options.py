@@ -108,13 +108,9 @@ def test_a_version_counts_as_part_of_the_kind() -> None:
     async def chase(run: holdfast.Run) -> None:
         """Nobody runs it here."""
 
-    for length in (197, 198):
-        wanted = holdfast.App().workflow(kind="k" * length, version="v1")
-        if length == 197:
-            assert len(wanted(chase).kind) == 200
-        else:
-            with pytest.raises(holdfast.OptionInvalid, match=r"^kind is .*201 characters"):
-                wanted(chase)
+    assert len(holdfast.App().workflow(kind="k" * 197, version="v1")(chase).kind) == 200
+    with pytest.raises(holdfast.OptionInvalid, match=r"^kind is .*201 characters"):
+        holdfast.App().workflow(kind="k" * 198, version="v1")(chase)
 
 
 @pytest.mark.parametrize("name", ["artifacts", "secrets"])

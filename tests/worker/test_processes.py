@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,11 +15,12 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.errors import OptionInvalid
+from holdfast.errors import LeaseLost, OptionInvalid
 from holdfast.model.job import ClaimedJob
 from holdfast.store.database import DatabaseConfig
 from holdfast.testing import ThrowawayDatabase
 from holdfast.worker import wire
+from holdfast.worker.child import Link, LinkPort
 from holdfast.worker.processes import Child
 from tests.worker import handlers
 
@@ -79,6 +82,27 @@ async def test_a_thread_that_is_left_over_does_not_speak_for_the_next_job(
     late = await client.enqueue(app.request("meet_a_thread", {}))
     assert await client.wait(late.id, timeout=30) == ["LeaseLost", "LeaseLost", None]
     assert await db.fetch("select from holdfast.checkpoints") == []
+
+
+def test_nothing_of_a_call_comes_after_its_ending() -> None:
+    """Neither progress nor the end of a transaction: the parent would take them for the next call's."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        link, config = Link(theirs), DatabaseConfig(dsn="postgresql://nobody@127.0.0.1/nowhere")
+        port = LinkPort(link, claimed("leave_a_thread", "{}"), config)
+        link.begin(port)
+        port.progress(0.5, None)
+        link.end(wire.Returned())
+        port.progress(0.9, "late")
+        port._settled(True)
+        with pytest.raises(LeaseLost, match="attempt 1 of job 1"):
+            port._settle()
+        link.begin(LinkPort(link, claimed("meet_a_thread", "{}"), config))
+        port.progress(1.0, "later")
+        port._settled(True)
+        told = wire.frame(wire.Progress(0.5, None)) + wire.frame(wire.Returned())
+        assert ours.recv(10_000) == told
+        assert select.select([ours], [], [], 0)[0] == []
 
 
 async def test_a_handler_runs_on_its_process_main_thread(work: Any, ask: Any) -> None:
