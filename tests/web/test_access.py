@@ -17,6 +17,7 @@ from holdfast.rules.access import allows
 from holdfast.store.statement import Statement
 from holdfast.store.tokens import Grant, create_token
 from holdfast.testing import ThrowawayDatabase
+from holdfast.web import gate
 from tests.web.conftest import Serve, Service
 from tests.web.rights import NOTHING, OPEN, RIGHTS
 
@@ -144,8 +145,11 @@ async def test_all_tokens_revoked_is_not_the_same_as_none(service: Service, db: 
     assert (await (await service.caller()).get("/api/v1/jobs")).status_code == 401
 
 
-async def test_guessing_is_stopped(serve: Serve) -> None:
-    """After a burst of wrong tokens an address is told to wait; who is known to be good is not hurt."""
+@pytest.mark.parametrize("since", ["nothing", "a while", "a revocation"])
+async def test_guessing_is_stopped(serve: Serve, monkeypatch: pytest.MonkeyPatch, since: str) -> None:
+    """After a burst of wrong tokens an address is told to wait; who was good before is not hurt."""
+    if since == "a while":
+        monkeypatch.setattr(gate, "REMEMBERED", 0.0)
     service = await serve(failures_burst=5.0, failures_rate=0.01)
     good = await service.caller(Role.VIEWER)
     assert (await good.get("/api/v1/jobs")).status_code == 200
@@ -156,6 +160,8 @@ async def test_guessing_is_stopped(serve: Serve) -> None:
         answers.append(await guesser.get("/api/v1/jobs", headers=headers))
     assert [answer.status_code for answer in answers] == [401] * 5 + [429] * 3
     assert int(answers[-1].headers["retry-after"]) > 0
+    if since == "a revocation":
+        service.server.gate.notified("tokens", "")
     assert (await good.get("/api/v1/jobs")).status_code == 200
 
 

@@ -38,8 +38,8 @@ PASSED_ON = (b"forwarded", b"via", b"x-real-ip")
 PASSED_ON_SORT = b"x-forwarded-"
 
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
-# Tokens by their hashes, and until when each is remembered.
-Memory: TypeAlias = OrderedDict[bytes, tuple[TokenRecord, float]]
+# Good tokens by their hashes: until when each counts, and after how many revocations it was looked up.
+Memory: TypeAlias = OrderedDict[bytes, tuple[TokenRecord, float, int]]
 
 
 class Gate:
@@ -53,6 +53,7 @@ class Gate:
         self._requests = Pacer("requests", Pace(config.rate, 2 * config.rate))
         self._failures = Pacer("failures to log in", Pace(config.failures_rate, config.failures_burst))
         self._known: Memory = OrderedDict()
+        self._revocations = 0
         # Programs that log show theirs with each piece: what comes at once is looked up at once.
         self._lookups = Convoy(self._look_up)
         self._has_tokens = False
@@ -76,9 +77,9 @@ class Gate:
         scope["auth"] = caller
 
     def notified(self, topic: str, _rest: str) -> None:
-        """Forget what may have been revoked."""
+        """Take no token for good any more without a look: any may have been revoked."""
         if topic in ("tokens", "reconnected"):
-            self._known = OrderedDict()
+            self._revocations += 1
 
     async def has_tokens(self) -> bool:
         """Look whether a token was ever made."""
@@ -101,25 +102,32 @@ class Gate:
         known = self._remembered(sha256)
         if known is not None and known.role is not Role.ASSIGNMENT:
             return known
-        if known is None:
-            # Whoever tries many is not even looked up; who was let in a moment ago is not hurt by them.
+        if sha256 not in self._known:
+            # Whoever tries many is not even looked up; a token that was good before was guessed by nobody.
             self._failures.check(address)
-        # Where all is forgotten meanwhile the answer may be older than a revocation: it is forgotten as well.
-        memory = self._known
+        # The answer may be older than a revocation that is heard of meanwhile: then it does not count either.
+        revocations = self._revocations
         token = await self._lookups.ask(sha256)
         if token is None:
-            if memory.pop(sha256, None) is None:
+            if self._known.pop(sha256, None) is None:
                 self._failures.take(address)
             raise await self._refusal(sha256)
-        _remember(memory, sha256, token)
+        self._remember(sha256, token, revocations)
         return token
 
     async def _look_up(self, hashes: Sequence[bytes]) -> Sequence[TokenRecord | None]:
         return await self._database.run(tokens.use_tokens(hashes))
 
     def _remembered(self, sha256: bytes) -> TokenRecord | None:
-        token, until = self._known.get(sha256, (None, 0.0))
-        return token if until > time.monotonic() else None
+        token, until, revocations = self._known.get(sha256, (None, 0.0, 0))
+        return token if until > time.monotonic() and revocations == self._revocations else None
+
+    def _remember(self, sha256: bytes, token: TokenRecord, revocations: int) -> None:
+        seconds = REMEMBERED_RUNNER if token.role in (Role.RUNNER, Role.ASSIGNMENT) else REMEMBERED
+        self._known[sha256] = (token, time.monotonic() + seconds, revocations)
+        self._known.move_to_end(sha256)
+        if len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
 
     async def _refusal(self, sha256: bytes) -> TokenInvalid | RunnerSuperseded:
         """Return why a token is not good; a runner has to know whether another one has its name."""
@@ -128,14 +136,6 @@ class Gate:
             return RunnerSuperseded(worker_id)
         problem = "this token was never made, is revoked or has expired"
         return TokenInvalid(problem)
-
-
-def _remember(memory: Memory, sha256: bytes, token: TokenRecord) -> None:
-    seconds = REMEMBERED_RUNNER if token.role in (Role.RUNNER, Role.ASSIGNMENT) else REMEMBERED
-    memory[sha256] = (token, time.monotonic() + seconds)
-    memory.move_to_end(sha256)
-    if len(memory) > MOST_REMEMBERED:
-        memory.popitem(last=False)
 
 
 def _bearer(shown: str | None) -> str:
