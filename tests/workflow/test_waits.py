@@ -158,6 +158,38 @@ async def test_a_sleep_ends_at_its_time_and_no_later(
     assert timedelta(0) <= ended - due < timedelta(seconds=1)
 
 
+async def test_the_end_of_a_sleep_is_recorded_although_a_sibling_stays_awake(
+    client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase
+) -> None:
+    """The sibling is in a wait too short to be suspended for, then in a long step: both outlive a restart."""
+    begun, finish = asyncio.Event(), asyncio.Event()
+
+    async def long() -> None:
+        begun.set()
+        await finish.wait()
+
+    @app.workflow
+    async def nap(run: holdfast.Run) -> str:
+        async def poll() -> None:
+            await run.sleep(0.5)
+            await run.step(long)
+
+        async with run.branches() as branches:
+            branches.start("poll", poll())
+            branches.start("nap", run.sleep(3600))
+        return "not reached"
+
+    await work(app)
+    await client.enqueue(nap.job())
+    async with asyncio.timeout(20):
+        await begun.wait()
+    try:
+        due = await db.value("select wake_at - holdfast.now() from holdfast.steps where branch = 'main/nap'")
+        assert timedelta(minutes=59) < due < timedelta(hours=1)
+    finally:
+        finish.set()
+
+
 async def test_a_sleep_until_a_moment_that_is_past_is_over(
     client: holdfast.Client, work: Any, app: holdfast.App
 ) -> None:

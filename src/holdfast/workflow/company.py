@@ -12,7 +12,7 @@ from holdfast.workflow.branch import Branch, Unwinding, Wait
 from holdfast.workflow.ends import Ended, Frozen
 from holdfast.workflow.ledger import Ledger
 from holdfast.workflow.notebook import Notebook
-from holdfast.workflow.rest import asleep, busy, idle_waits
+from holdfast.workflow.rest import SHORT, asleep, busy, idle_waits, lasts
 
 # How long the code of a run may take to unwind, in seconds.
 LONGEST_UNWINDING = 5.0
@@ -69,9 +69,13 @@ class Company:
             self.verdict = verdict
             self.unwind()
 
-    def is_alone(self) -> bool:
-        """True where no other branch is doing anything, so that a wait soon suspends the run."""
-        return len(list(islice(busy(self.branches), 2))) <= 1
+    def is_last(self) -> bool:
+        """True where a long wait of the current branch puts the run to sleep: no other is busy or soon is."""
+        if len(list(islice(busy(self.branches), 2))) > 1:
+            return False
+        waits = [branch.wait for branch in self.branches.values() if branch.wait is not None]
+        # Later than what is short, for time goes by until the run falls asleep.
+        return lasts(waits, 2 * SHORT)
 
     def end(self, verdict: Ended) -> NoReturn:
         """Decide how the replay ends and unwind its code; always raises `Unwinding`."""

@@ -31,22 +31,25 @@ def idle_waits(branches: dict[str, Branch]) -> list[Wait]:
     return [branch.wait for branch in branches.values() if branch.wait is not None and not branch.wait.joins]
 
 
-def _first_due(waits: Sequence[Wait]) -> float | None:
-    """Return when the first of these waits is over by itself; None: never."""
-    return min((wait.due for wait in waits if wait.due is not None), default=None)
+def lasts(waits: Sequence[Wait], seconds: float) -> bool:
+    """Tell whether a run that waits for these may sleep: none is over by itself within *seconds*."""
+    due = _first_due(waits)
+    return due is None or due - time.monotonic() > seconds or any(wait.parks for wait in waits)
 
 
 def asleep(waits: Sequence[Wait], pending: Sequence[StepNote]) -> Suspend | None:
     """Return the decision to sleep, with the places to be recorded; None where staying is cheaper."""
-    now, due = time.monotonic(), _first_due(waits)
-    if any(wait.parks for wait in waits):
-        due = now
-    elif due is not None and due - now <= SHORT:
+    if not lasts(waits, SHORT):
         return None
     return Suspend(
         reason="; ".join(wait.reason for wait in waits)[:LONGEST_REASON],
         signals=tuple(sorted({wait.signal for wait in waits if wait.signal is not None})),
         families=tuple(sorted({wait.family for wait in waits if wait.family is not None})),
-        due=due,
+        due=time.monotonic() if any(wait.parks for wait in waits) else _first_due(waits),
         notes=(*pending, *(replace(wait.note, due=wait.due) for wait in waits if wait.note is not None)),
     )
+
+
+def _first_due(waits: Sequence[Wait]) -> float | None:
+    """Return when the first of these waits is over by itself; None: never."""
+    return min((wait.due for wait in waits if wait.due is not None), default=None)

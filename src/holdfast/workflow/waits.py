@@ -49,7 +49,7 @@ async def _until(replay: Replay, spot: Spot, wait: Wait) -> None:
     left = None if wait.due is None else wait.due - time.monotonic()
     if spot.entry is None and left is not None:
         note = spot.note(StepState.RUNNING, due=wait.due)
-        if left > SHORT and not replay.is_alone():
+        if left > SHORT and not replay.is_last():
             await replay.save(note)
             spot.entry = replay.history.at(spot.branch.name, spot.place)
         else:
