@@ -1,7 +1,9 @@
 """What goes in by COPY is what was asked, letter by letter."""
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,9 +15,12 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.app.handler import JobRequest, Policy
 from holdfast.app.options import Options, resolved_each
+from holdfast.client import asynchronous
 from holdfast.errors import InputInvalid
-from holdfast.store import bulk, incoming
+from holdfast.model.job import NewJob
+from holdfast.store import bulk, incoming, jobs
 from holdfast.store.bulk import CHUNK, Load
+from holdfast.store.database import DatabaseConfig
 from holdfast.store.incoming import COPY_FROM, Incoming
 from holdfast.store.jobs import Reserved
 from holdfast.testing import ThrowawayDatabase
@@ -117,7 +122,7 @@ async def test_arguments_that_cannot_be_stored_put_nothing_in(
 @pytest.fixture
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incoming, "BLOCK", 700)
-    monkeypatch.setattr(incoming, "READ_AT_ONCE", 300)
+    monkeypatch.setattr(incoming, "READ_BETWEEN", 300)
 
 
 def given_one_by_one(count: int, last: BaseException | None = None) -> Iterator[JobRequest]:
@@ -194,6 +199,69 @@ async def test_a_slow_generator_is_read_to_its_end_without_a_transaction(
     handles = await call("enqueue_many", watching())
     assert seen == [open_at_the_end]
     assert await db.fetch(NUMBERED) == [(one.id, n) for n, one in enumerate(handles)]
+
+
+async def test_a_generator_that_outlasts_the_drivers_patience_loses_nothing(
+    dsn: str, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver takes a generator that stalls beside a COPY for a database that does."""
+
+    def stalling() -> Iterator[JobRequest]:
+        yield from given_one_by_one(5000)
+        time.sleep(1.5)
+
+    monkeypatch.setattr(asynchronous, "DatabaseConfig", partial(DatabaseConfig, command_timeout=1.0))
+    async with holdfast.Client(dsn, schema=db.schema) as client:
+        handles = await client.enqueue_many(stalling())
+    assert await db.fetch(NUMBERED) == [(one.id, n) for n, one in enumerate(handles)]
+
+
+def test_a_block_ends_where_its_jobs_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one COPY takes in has a bound of letters too, so that it ends in time; one job always goes in."""
+    monkeypatch.setattr(incoming, "BLOCK_LETTERS", 100)
+    sizes = [40, 40, 40, 99, 1, 1, 500, 1]
+    jobs = Incoming([job for size in sizes for job in resolved_each([JobRequest("echo", "x" * size)])])
+    jobs.read()
+    assert [[len(job.args) for job in block] for block in jobs.blocks()] == [
+        [40, 40],
+        [40],
+        [99, 1],
+        [1],
+        [500],
+        [1],
+    ]
+
+
+def test_a_slow_generator_is_found_out_by_its_first_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A COPY does not wait for two thousand jobs of which each takes long to make."""
+    monkeypatch.setattr(incoming, "LONGEST_READ", -1.0)
+    made = list[int]()
+
+    def slow() -> Iterator[NewJob]:
+        for n, job in enumerate(resolved_each(given_one_by_one(2000))):
+            made.append(n)
+            yield job
+
+    jobs = Incoming(slow())
+    jobs.read(COPY_FROM)
+    jobs.read_on()
+    assert jobs.is_slow
+    assert len(made) == COPY_FROM + 1
+
+
+async def test_a_statement_of_more_than_the_server_takes_is_refused_by_name(
+    client: holdfast.Client, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs with keys go in by one statement; on a message of a gigabyte the server just hangs up."""
+    monkeypatch.setattr(jobs, "MOST_BYTES", 10_000)
+    requests = [one.with_options(unique_key=one.args) for one in asked(["ü" * 10] * 499)]
+    with pytest.raises(InputInvalid) as raised:
+        await client.enqueue_many(requests)
+    assert str(raised.value) == (
+        "the arguments and meta of 499 jobs come to 14,970 bytes, where one statement takes 10,000: "
+        "enqueue fewer of them at once"
+    )
+    assert await db.value("select count(*) from holdfast.jobs") == 0
 
 
 def test_a_job_that_was_due_later_when_it_went_in_is_staged() -> None:

@@ -27,7 +27,7 @@ from holdfast.client.answer import (
 )
 from holdfast.client.keywords import chosen, several
 from holdfast.client.trees import grown
-from holdfast.errors import ArtifactNotFound, JobNotFound, WaitTimeout
+from holdfast.errors import ArtifactNotFound, DatabaseUnavailable, JobNotFound, WaitTimeout
 from holdfast.model.assignment import ArtifactRecord
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobHandle, JobRecord, NewJob
@@ -123,6 +123,11 @@ class SyncClient:
                 with self._database.transaction() as own:
                     return bulk.copy_jobs_sync(own, self._database.schema, incoming)
             except NotRead:
+                incoming.read()
+            except DatabaseUnavailable:
+                # The driver's patience may have ended while the caller's own generator kept all waiting.
+                if not incoming.is_slow:
+                    raise
                 incoming.read()
         rows = incoming.read()
         return self._put(rows, connection) if rows else []

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from time import monotonic
 
 from holdfast.model.job import NewJob
 
 # Below this many, one statement is as quick as COPY with its own.
 COPY_FROM = 500
-# How many jobs are read at once while the database takes in others, and how many at most wait for it.
-READ_AT_ONCE = 2000
+# How many jobs are read while the database takes in a thousand others, and how many at most wait for it.
+READ_BETWEEN = 2047
 BLOCK = 20_000
+# What a COPY takes in has to be in before the connection's patience for one command ends.
+BLOCK_LETTERS = 128 * 1024 * 1024
 # Where so many take longer to read, in seconds, a transaction would stay open for them too long.
 LONGEST_READ = 0.1
 
@@ -38,6 +40,11 @@ class Incoming:
         """True where COPY can take what has been read so far, and is the quicker way."""
         return self._fits and len(self._jobs) >= COPY_FROM
 
+    @property
+    def is_slow(self) -> bool:
+        """True where reading has kept a COPY waiting for too long."""
+        return self._is_slow
+
     def read(self, most: int | None = None) -> list[NewJob]:
         """Read *most* jobs more, all where it is None, and return all so far; raises what reading raises."""
         if self._failure is not None:
@@ -53,13 +60,17 @@ class Incoming:
         waiting = len(self._jobs) - self._given
         if self._is_whole or self._is_slow or self._failure is not None or waiting >= BLOCK:
             return
-        begun = monotonic()
-        # What the caller's own code raises must not end up in a driver that is in the middle of a COPY.
-        try:
-            self.read(READ_AT_ONCE)
-        except Exception as error:
-            self._failure = error
-        self._is_slow = monotonic() - begun > LONGEST_READ
+        begun, most = monotonic(), 1
+        # One that is slow is found out by its first jobs.
+        while not (self._is_whole or self._is_slow) and most <= READ_BETWEEN:
+            # What the caller's own code raises must not end up in a driver that is in the middle of a COPY.
+            try:
+                self.read(most)
+            except Exception as error:
+                self._failure = error
+                return
+            self._is_slow = monotonic() - begun > LONGEST_READ
+            most *= 2
 
     def blocks(self) -> Iterator[list[NewJob]]:
         """Give all jobs, block by block, from the first on; raises `NotRead`."""
@@ -69,11 +80,20 @@ class Incoming:
                 self.read_on()
             if self._failure is not None or self._is_slow or not self._fits:
                 raise NotRead
-            block = self._jobs[self._given : self._given + BLOCK]
+            block = _first_of(self._jobs[self._given : self._given + BLOCK])
             if not block:
                 return
             self._given += len(block)
             yield block
+
+
+def _first_of(block: list[NewJob]) -> list[NewJob]:
+    """Return as many of the first jobs as go in at once; at least one."""
+    sizes = [len(job.args) for job in block]
+    if sum(sizes) <= BLOCK_LETTERS:
+        return block
+    fitting = sum(1 for size in accumulate(sizes) if size <= BLOCK_LETTERS)
+    return block[: max(1, fitting)]
 
 
 def _fits(job: NewJob) -> bool:

@@ -9,11 +9,15 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import InputInvalid
 from holdfast.model.job import Enqueued, JobHandle, JobState, NewJob
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, numbers, sparse
 
 _SQL = blocks("jobs")
+# What the jobs of one statement may come to; so few do so at no size that one may have.
+MOST_BYTES = 512 * 1024 * 1024
+ALWAYS_FIT = 480
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ def enqueue_placed(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
 
 
 def _columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
+    _check_size(jobs)
     return (
         *terms(jobs),
         sparse([job.unique_key for job in jobs]),
@@ -52,6 +57,19 @@ def _columns(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
         numbers(sparse([job.parent_id for job in jobs])),
         sparse([job.trace for job in jobs]),
     )
+
+
+def _check_size(jobs: Sequence[NewJob]) -> None:
+    # The server hangs up on a message of a gigabyte, and nobody could tell from that what was wrong.
+    if len(jobs) <= ALWAYS_FIT or sum([len(job.args) + len(job.meta) for job in jobs]) <= MOST_BYTES // 4:
+        return
+    size = sum(len(job.args.encode()) + len(job.meta.encode()) for job in jobs)
+    if size > MOST_BYTES:
+        msg = (
+            f"the arguments and meta of {len(jobs):,} jobs come to {size:,} bytes, where one statement takes "
+            f"{MOST_BYTES:,}: enqueue fewer of them at once"
+        )
+        raise InputInvalid(msg)
 
 
 def terms(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
