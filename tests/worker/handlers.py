@@ -64,6 +64,13 @@ def _came_of(wish: Any) -> str:
     return "done"
 
 
+def nap(folder: str, seconds: float) -> str:
+    """Say that it has begun, and end so many seconds later."""
+    (Path(folder) / "begun").write_text(str(os.getpid()))
+    time.sleep(seconds)
+    return "slept"
+
+
 async def hold_on_loop(job: holdfast.Job, folder: str) -> str:
     """The same, on the loop: say also when it is stopped."""
     if job.attempt > 1:

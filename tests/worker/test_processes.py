@@ -84,11 +84,32 @@ async def test_a_thread_that_is_left_over_does_not_speak_for_the_next_job(
     assert await db.fetch("select from holdfast.checkpoints") == []
 
 
+async def test_who_ends_in_time_has_although_somebody_keeps_the_loop(
+    work: Any, client: holdfast.Client, tmp_path: Path, eventually: Any
+) -> None:
+    """What the child said before its time was over is heard first, however late the loop comes to either."""
+    app = app_of(handlers.nap, timeout=2.0, max_attempts=1)
+
+    @app.job
+    async def keep_the_loop() -> None:
+        time.sleep(3.0)  # noqa: ASYNC251 - what it is about
+
+    await work(app, slots=2)
+    job = await client.enqueue(app.request("nap", {"folder": str(tmp_path), "seconds": 0.7}))
+
+    async def has_begun() -> bool:
+        return (tmp_path / "begun").exists()
+
+    await eventually(has_begun)
+    await client.enqueue(keep_the_loop.job())
+    assert await client.wait(job.id, timeout=30) == "slept"
+
+
 def test_nothing_of_a_call_comes_after_its_ending() -> None:
     """Neither progress nor the end of a transaction: the parent would take them for the next call's."""
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        link, config = Link(theirs), DatabaseConfig(dsn="postgresql://nobody@127.0.0.1/nowhere")
+    link, config = Link(theirs), DatabaseConfig(dsn="postgresql://nobody@127.0.0.1/nowhere")
+    with ours, theirs, link._stream:
         port = LinkPort(link, claimed("leave_a_thread", "{}"), config)
         link.begin(port)
         port.progress(0.5, None)

@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from multiprocessing import spawn
 from socket import socketpair
 from typing import Any, Self
@@ -28,7 +29,7 @@ from holdfast.worker.running import Running, TimedOut
 START_LIMIT = 60.0
 DEATH_LIMIT = 5.0
 LEAVE_LIMIT = 1.0
-# A dead child's line is closed this much later, for what it said last may still be on its way.
+# What a child said last may be on its way for so long, in seconds; until then its line and time stay open.
 ECHO = 0.2
 # What a child must know to load __main__ as multiprocessing's spawn does.
 MAIN_FACTS = ("sys_argv", "dir", "orig_dir", "init_main_from_name", "init_main_from_path")
@@ -187,6 +188,31 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+@asynccontextmanager
+async def patience(seconds: float, end: Exception) -> AsyncIterator[None]:
+    """Raise *end* in a block that takes longer than *seconds*, and than to hear what was said in that time.
+
+    Where somebody has kept the loop for longer, all that the child said meanwhile is still on its way.
+    """
+    loop = asyncio.get_running_loop()
+    due = loop.time() + seconds
+
+    def ring() -> None:
+        late = loop.time() - due
+        limit.reschedule(loop.time() + min(late, ECHO))
+
+    timer = loop.call_at(due, ring)
+    try:
+        async with asyncio.timeout(None) as limit:
+            yield
+    except TimeoutError:
+        if limit.expired():
+            raise end from None
+        raise
+    finally:
+        timer.cancel()
+
+
 class Conversation:
     """What parent and child say to each other about one attempt."""
 
@@ -199,26 +225,18 @@ class Conversation:
         self._child.write(call)
         ending = await self._until_begun()
         if ending is None:
-            try:
-                async with asyncio.timeout(self._running.claimed.timeout) as limit:
-                    while ending is None:
-                        ending = await self._turn()
-            except TimeoutError:
-                if limit.expired():
-                    raise TimedOut from None
-                raise
+            async with patience(self._running.claimed.timeout, TimedOut()):
+                while ending is None:
+                    ending = await self._turn()
         self.ended = True
         return self._outcome(ending)
 
     async def _until_begun(self) -> wire.Ending | None:
-        try:
-            async with asyncio.timeout(START_LIMIT):
-                ending = None
-                while not self.begun and ending is None:
-                    ending = await self._turn()
-                return ending
-        except TimeoutError:
-            raise ChildDied(f"did not begin its handler within {START_LIMIT:g} s") from None
+        async with patience(START_LIMIT, ChildDied(f"did not begin its handler within {START_LIMIT:g} s")):
+            ending = None
+            while not self.begun and ending is None:
+                ending = await self._turn()
+            return ending
 
     async def _turn(self) -> wire.Ending | None:
         """Do what the child's next message wants; answers the message if it ends the conversation."""
