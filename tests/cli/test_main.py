@@ -1,6 +1,8 @@
 """The command line as a whole: help, exit codes, errors in one sentence."""
 
 import asyncio
+import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -166,3 +168,78 @@ async def test_two_migrations_at_once_do_the_work_once(
         assert sum(done.out.count("applied 0001 queue") for done in both) == 1
     finally:
         await db.fetch(f"drop schema if exists {fresh} cascade")
+
+
+def _ended(environment: dict[str, str], shell: str, **variables: str) -> tuple[int, str, str]:
+    """How a line of the shell ended in which HOLDFAST stands for the command, and what it wrote."""
+    line = shell.replace("HOLDFAST", shlex.join(HOLDFAST))
+    done = subprocess.run(
+        ["bash", "-c", line],
+        env=environment | variables,
+        capture_output=True,
+        encoding=variables.get("PYTHONIOENCODING", "utf-8"),
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "problem"),
+    [
+        ("HOLDFAST settings > /dev/full", "No space left on device"),
+        ("HOLDFAST --help > /dev/full", "No space left on device"),
+        ("HOLDFAST settings --json > /dev/full", "No space left on device"),
+        ("HOLDFAST settings >&-", "Bad file descriptor"),
+        ("HOLDFAST --version >&-", "Bad file descriptor"),
+    ],
+)
+def test_output_that_cannot_be_written_is_a_failure(
+    environment: dict[str, str], shell: str, problem: str
+) -> None:
+    """Whoever keeps the answer in a file learns that it is not there."""
+    code, _, err = _ended(environment, shell)
+    assert (code, err) == (1, f"holdfast: the output cannot be written: {problem}\n")
+
+
+def test_who_reads_no_further_is_not_told(environment: dict[str, str]) -> None:
+    """As is usual in a pipe; the code says it to those who ask."""
+    assert _ended(environment, "HOLDFAST settings | true; exit ${PIPESTATUS[0]}") == (1, "", "")
+
+
+@pytest.mark.parametrize(
+    "shell",
+    [
+        "HOLDFAST tokens create ci --role admin > /dev/full",
+        "HOLDFAST tokens create ci --role admin --json >&-",
+        "HOLDFAST deliveries add ci https://example.com/x > /dev/full",
+    ],
+)
+async def test_a_secret_that_nobody_has_seen_is_taken_back(
+    holdfast_command: Any, here: dict[str, str], shell: str
+) -> None:
+    """It is shown this once; what is left is the line of it in the audit log."""
+    code, _, err = await asyncio.to_thread(_ended, here, shell)
+    assert code == 1
+    assert "the output cannot be written" in err
+    verb = shell.split()[1]
+    left = await holdfast_command(verb, "endpoints" if verb == "deliveries" else "list", "--json")
+    assert json.loads(left.out) == []
+    audit = await holdfast_command("audit", "--json")
+    assert "could not be shown" in audit.out
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("ascii", r"f\u00fcr \ud83d\udc1a"), ("latin-1", r"für \ud83d\udc1a"), ("utf-8", "für 🐚")],
+)
+async def test_letters_that_a_terminal_does_not_have_are_escaped(
+    holdfast_command: Any, here: dict[str, str], encoding: str, shown: str
+) -> None:
+    """So that a list can be read, and JSON is JSON, however poor the terminal."""
+    made = await holdfast_command("tokens", "create", "für 🐚", "--role", "viewer")
+    assert made.code == 0
+    listed = await asyncio.to_thread(_ended, here, "HOLDFAST tokens list", PYTHONIOENCODING=encoding)
+    assert shown in listed[1]
+    listed = await asyncio.to_thread(_ended, here, "HOLDFAST tokens list --json", PYTHONIOENCODING=encoding)
+    assert json.loads(listed[1])[0]["name"] == "für 🐚"

@@ -129,3 +129,34 @@ def test_a_size_that_is_none_is_named(tmp_path: Path, value: object) -> None:
     """Too little, too much, and units that mean two things are refused."""
     with pytest.raises(SettingInvalid, match="log_limit"):
         load({"log_limit": value}, {}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://127.0.0.1:8700", "https://holdfast.example.com/", "http://[::1]:1", "https://ä.example:65535"],
+)
+def test_the_address_of_a_service_is_kept_as_given(tmp_path: Path, address: str) -> None:
+    """Names, IPv4 and IPv6, with and without a port."""
+    assert load({"server": address}, {}, folder=tmp_path).settings.server == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ftp://x",
+        "http://",
+        "http://x:99999",
+        "http://x:0",
+        "http://x:abc",
+        "http://[::1",
+        "http://[1::2::3]",
+        "http://x/path",
+        "http://u:p@x",
+        "http://x\n",
+        7,
+    ],
+)
+def test_what_can_be_no_address_of_a_service_is_named(tmp_path: Path, address: object) -> None:
+    """Before anybody tries to connect there, and finds other words for it."""
+    with pytest.raises(SettingInvalid, match=r"server .*: give an address such as https://"):
+        load({"server": address}, {}, folder=tmp_path)

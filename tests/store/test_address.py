@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import Client, SyncClient
-from holdfast.errors import DatabaseUnavailable, SettingInvalid
+from holdfast.errors import DatabaseUnavailable, HoldfastError, SettingInvalid
 from holdfast.store.address import checked_address, shown_address
 
 
@@ -36,6 +36,8 @@ def test_addresses_of_all_forms_are_taken(address: str) -> None:
         "postgresql://u@h:port/x",
         "postgresql://u:se/cret@h/x",
         "postgres://[x",
+        "postgresql://u@h:0/x",
+        "postgresql://u@one:1,two:65536/x",
     ],
 )
 def test_what_is_no_address_is_refused_without_its_password(client: Any, address: Any) -> None:
@@ -69,3 +71,34 @@ async def test_a_server_that_is_not_there_is_named_without_its_password(place: s
             raise AssertionError
     assert f"cannot be reached at {shown_address(given)}: " in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("postgresql://u:secret@a..b/x", "label"),
+        ("postgresql://u:secret@127.0.0.1:1/x?sslmode=bogus", "`sslmode` parameter must be one of: disable"),
+        ("postgresql://u:secret@127.0.0.1:1/x?target_session_attrs=bogus", "target_session_attrs"),
+    ],
+)
+async def test_what_a_driver_finds_in_an_address_is_told_as_an_error_in_a_setting(
+    address: str, problem: str
+) -> None:
+    """Whoever waits for a database that is away must not wait for this one."""
+    with pytest.raises(
+        SettingInvalid, match=f"the address of the database is not usable: .*{problem}"
+    ) as caught:
+        async with Client(address):
+            raise AssertionError
+    assert caught.value.setting == "database_url"
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["postgresql://a..b/x", "postgresql://127.0.0.1:1/x?sslmode=bogus", "postgresql://127.0.0.1:1/x?odd=1"],
+)
+def test_the_sync_client_does_not_come_by_an_address_that_is_none(address: str) -> None:
+    """libpq says in its own words what it finds; it is one of Holdfast's errors."""
+    with pytest.raises(HoldfastError), SyncClient(address):
+        raise AssertionError

@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
-from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.cli.output import JsonOption, print_json, print_secret, print_table
 from holdfast.client.delivery_operator import Wish
 from holdfast.model.delivery import ENDS, DeliveryEvent, DeliveryRecord, DeliveryState
 
@@ -109,7 +109,12 @@ def add(
     wish = Wish(events=event or ENDS, queues=queue or (), kinds=kind or ())
 
     async def work(operator: AnyOperator) -> None:
-        typer.echo(await operator.deliveries.add(name, url, wish, reason=reason))
+        secret = await operator.deliveries.add(name, url, wish, reason=reason)
+        try:
+            print_secret(secret)
+        except OSError:
+            await operator.deliveries.remove(name, "its secret could not be shown")
+            raise
         typer.echo(f"{name} is told; its secret is not shown again", err=True)
 
     operate(context, work, actor=actor)

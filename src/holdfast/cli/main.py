@@ -6,6 +6,8 @@ imported where a command needs it, so that ``holdfast --help`` answers at once.
 
 from __future__ import annotations
 
+import errno
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +37,8 @@ from holdfast.cli import (
     worker,
     workers,
 )
-from holdfast.cli.context import ErrorReportingGroup, Invocation
+from holdfast.cli.context import FAILED, ErrorReportingGroup, Invocation
+from holdfast.cli.stdout import OutputFailed, standard_output
 
 app = typer.Typer(
     name="holdfast",
@@ -104,7 +107,13 @@ app.command()(audit.audit)
 
 def main() -> None:
     """Run the command line."""
-    app()
+    try:
+        with standard_output():
+            app()
+    except OutputFailed as error:
+        if error.errno != errno.EPIPE:
+            typer.echo(f"holdfast: the output cannot be written: {error.strerror}", err=True)
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

@@ -12,15 +12,25 @@ import typer
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
+def json_text(value: Any) -> str:
+    """Return *value* as JSON: dataclasses as objects, times in ISO 8601, durations too."""
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
+
+
 def print_json(value: Any) -> None:
-    """Print *value* as JSON: dataclasses as objects, times in ISO 8601, durations too."""
-    text = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
-    sys.stdout.write(f"{text}\n")
+    """Print *value* as JSON."""
+    sys.stdout.write(f"{json_text(value)}\n")
 
 
 def print_json_line(value: Any) -> None:
     """Print *value* as JSON on one line, at once: for programs that read a stream."""
     sys.stdout.write(f"{msgspec.json.encode(value, enc_hook=str).decode()}\n")
+    sys.stdout.flush()
+
+
+def print_secret(text: str) -> None:
+    """Print what is shown this once; raises `OSError` unless it was written."""
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 

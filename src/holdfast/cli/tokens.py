@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago, clock, seconds
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
-from holdfast.cli.output import JsonOption, print_json
+from holdfast.cli.output import JsonOption, json_text, print_secret
 from holdfast.model.token import Role, TokenRecord
 
 app = group("Make, see and revoke the tokens that the service asks for.")
@@ -35,17 +35,20 @@ def create(
 ) -> None:
     """Make a token and print it, this once; Holdfast keeps only its hash."""
     length = seconds("--expires", expires)
-    made = operate(
-        context,
-        lambda operator: operator.tokens.create(name, role, expires=length, reason=reason),
-        actor=actor,
-    )
-    if as_json:
-        print_json({"token": made.text} | {"record": made.record})
-        return
-    typer.echo(made.text)
-    until = "" if made.record.expires_at is None else f" until {clock(made.record.expires_at)} UTC"
-    typer.echo(f"token {made.record.id}: {role.value} {name}{until}; it is not shown again", err=True)
+
+    async def work(operator: AnyOperator) -> None:
+        made = await operator.tokens.create(name, role, expires=length, reason=reason)
+        record = made.record
+        try:
+            print_secret(json_text({"token": made.text, "record": record}) if as_json else made.text)
+        except OSError:
+            await operator.tokens.revoke(record.id, "its text could not be shown")
+            raise
+        if not as_json:
+            until = "" if record.expires_at is None else f" until {clock(record.expires_at)} UTC"
+            typer.echo(f"token {record.id}: {role.value} {name}{until}; it is not shown again", err=True)
+
+    operate(context, work, actor=actor)
 
 
 @app.command("list")

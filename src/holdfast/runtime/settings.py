@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import SettingInvalid
-from holdfast.runtime.values import Rule, duration, matching, one_of, size, switch, text, whole, words
+from holdfast.runtime.values import (
+    Rule,
+    duration,
+    matching,
+    one_of,
+    server_address,
+    size,
+    switch,
+    text,
+    whole,
+    words,
+)
 
 DEFAULT_FILE = "holdfast.toml"
 PREFIX = "HOLDFAST_"
@@ -104,7 +115,7 @@ class Settings:
     )
     server: str | None = _setting(
         None,
-        matching(r"https?://[^\s/?#@]+/?", "an address such as https://holdfast.example.com, without a path"),
+        server_address(),
         "the service that commands and runners talk to, instead of a database",
     )
     token: str | None = _setting(

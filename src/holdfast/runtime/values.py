@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from typing import Any
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
@@ -52,6 +53,21 @@ def matching(pattern: str, allowed: str) -> Rule:
         return value
 
     return Rule(allowed, read)
+
+
+def server_address() -> Rule:
+    """Read the address of a service: scheme, host, and a port that there can be."""
+    where = re.compile(r"https?://(?:\[([^\s/?#@\[\]]+)\]|[^\s/?#@:\[\]]+)(?::(\d{1,5}))?/?")
+
+    def read(value: Any) -> str:
+        found = where.fullmatch(value) if isinstance(value, str) else None
+        if found is None or not 0 < int(found[2] or 1) <= 65_535:
+            raise ValueError
+        if found[1] is not None:
+            IPv6Address(found[1])
+        return found[0]
+
+    return Rule("an address such as https://holdfast.example.com, without a path", read)
 
 
 def one_of(*choices: str) -> Rule:

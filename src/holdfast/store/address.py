@@ -13,7 +13,8 @@ _SHOWN = frozenset({"host", "port", "user", "dbname", "database"})
 _ADDRESS = re.compile(
     r"(?P<scheme>[^:]*)://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?"
 )
-_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
+_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(\d{0,9}))?")
+_MOST_PORT = 65_535
 
 
 def checked_address(address: str) -> str:
@@ -21,13 +22,17 @@ def checked_address(address: str) -> str:
     if not isinstance(address, str) or not address.startswith(_SCHEMES):
         msg = "the address of the database is not usable: give one such as postgresql://user@host/name"
         raise SettingInvalid(msg, setting="database_url")
-    hosts = _parts(address)["hosts"]
-    if not all(_PORT.fullmatch(host) for host in hosts.split(",")):
-        msg = (
-            "the address of the database is not usable: what stands for its port is no number;"
-            " write / : @ # ? and % in a password as %2F %3A %40 %23 %3F and %25"
-        )
-        raise SettingInvalid(msg, setting="database_url")
+    for host in _parts(address)["hosts"].split(","):
+        found = _PORT.fullmatch(host)
+        if found is None:
+            msg = (
+                "the address of the database is not usable: what stands for its port is no number;"
+                " write / : @ # ? and % in a password as %2F %3A %40 %23 %3F and %25"
+            )
+            raise SettingInvalid(msg, setting="database_url")
+        if not 0 < int(found[2] or 1) <= _MOST_PORT:
+            msg = f"the address of the database is not usable: ports go from 1 to 65535, not to {found[2]}"
+            raise SettingInvalid(msg, setting="database_url")
     return address
 
 

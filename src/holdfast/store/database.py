@@ -99,7 +99,7 @@ def own_errors(schema: str, address: str | None = None) -> Iterator[None]:
     """Raise Holdfast's errors for what a driver raises inside; *address* is what it connects to."""
     try:
         yield
-    except DRIVER_ERRORS as error:
+    except (*DRIVER_ERRORS, *failures.ODD_HOST) as error:
         meaning = failures.translated(error, schema, address)
         if meaning is None:
             raise

@@ -13,6 +13,7 @@ from holdfast.errors import (
     NotARun,
     RunEnded,
     SchemaMissing,
+    SettingInvalid,
 )
 
 DUPLICATE = "HF001"
@@ -34,6 +35,10 @@ REFUSED = ("0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58
 
 # How often a statement of ours is tried again that was given up to another one, before its caller is told.
 MOST_GIVEN_UP = 3
+
+# What drivers raise for an option in an address, and Python for a host that no resolver is asked for.
+ODD_OPTION = frozenset({"ClientConfigurationError", "ProgrammingError"})
+ODD_HOST = (UnicodeError, OverflowError)
 
 # What a server says at the door for good; libpq hands on its words but not its SQLSTATE.
 TURNED_AWAY = (
@@ -84,6 +89,8 @@ def _names(text: str, schema: str) -> bool:
 
 
 def _without_sqlstate(error: BaseException, text: str, address: str | None) -> HoldfastError | None:
+    if address is not None and (type(error).__name__ in ODD_OPTION or isinstance(error, ODD_HOST)):
+        return SettingInvalid(f"the address of the database is not usable: {text}", setting="database_url")
     if isinstance(error, (OSError, EOFError, TimeoutError)):
         place = "" if address is None else f" at {address}"
         return DatabaseUnavailable(f"PostgreSQL cannot be reached{place}: {text}")

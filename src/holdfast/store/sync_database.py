@@ -17,6 +17,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from holdfast.errors import DatabaseRefused, DatabaseUnavailable
 from holdfast.store import failures
+from holdfast.store.address import shown_address
 from holdfast.store.database import DatabaseConfig
 from holdfast.store.foreign import run_on_psycopg
 from holdfast.store.statement import Statement
@@ -31,12 +32,12 @@ PATIENCE = 1.0
 
 
 @contextmanager
-def own_errors_sync(schema: str) -> Iterator[None]:
-    """Raise Holdfast's errors for what psycopg raises inside."""
+def own_errors_sync(schema: str, address: str | None = None) -> Iterator[None]:
+    """Raise Holdfast's errors for what psycopg raises inside; *address* is what it connects to."""
     try:
         yield
-    except (psycopg.Error, OSError) as error:
-        meaning = failures.translated(error, schema)
+    except (psycopg.Error, OSError, *failures.ODD_HOST) as error:
+        meaning = failures.translated(error, schema, address)
         if meaning is None:
             raise
         raise meaning from error
@@ -56,7 +57,7 @@ class SyncDatabase:
 
     def __init__(self, config: DatabaseConfig) -> None:
         self.config = config
-        self.schema = config.schema
+        self.schema, self._address = config.schema, shown_address(config.dsn)
         self._pool: ConnectionPool[SyncConnection] | None = None
         self._opener = 0
         self._opening = threading.Lock()
@@ -149,7 +150,7 @@ class SyncDatabase:
         raise DatabaseUnavailable(msg)
 
     def _reach(self) -> None:
-        with own_errors_sync(self.schema):
+        with own_errors_sync(self.schema, self._address):
             psycopg.connect(self.config.dsn, **self._options()).close()
 
     def _options(self) -> dict[str, Any]:
