@@ -214,3 +214,29 @@ async def test_a_slow_stream_goes_in_as_it_comes(
     await eventually(lambda: db.value("select count(*) from holdfast.jobs"))
     process.stdin.close()
     assert await process.wait() == 0
+
+
+async def test_a_line_without_an_end_is_a_bad_line_like_others(
+    holdfast_command: Any, db: ThrowawayDatabase
+) -> None:
+    """It is skipped where bad lines are, however long, and the next has its number; else it is the end."""
+    long = b'{"kind": "greet", "args": {"name": "%s"}}' % (b"x" * 15_000_000)
+    stdin = b"\n".join(
+        [
+            b'{"kind": "greet", "args": {"name": "x"}}',
+            long,
+            b'{"kind": "greet", "args": {"name": "x"}}',
+            b"{",
+            long,
+        ]
+    )
+    done = await holdfast_command("enqueue", "-", "--skip-bad", "--json", stdin=stdin)
+    assert done.code == 1
+    bad = json.loads(done.out)["bad"]
+    assert [one["line"] for one in bad] == [2, 4, 5]
+    assert bad[0]["problem"] == bad[2]["problem"] == "it has more than 4,194,304 bytes"
+    assert await db.value("select count(*) from holdfast.jobs") == 2
+    done = await holdfast_command("enqueue", "-", stdin=stdin)
+    assert done.code == 1
+    assert "line 2 is no job: it has more than 4,194,304 bytes" in done.err
+    assert await db.value("select count(*) from holdfast.jobs") == 3

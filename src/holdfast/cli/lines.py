@@ -1,4 +1,7 @@
-"""Numbered lines from a pipe or a file, in batches: as many as are there, without waiting for more."""
+"""Numbered lines from a pipe or a file, in batches: as many as are there, without waiting for more.
+
+Of a line that is too long only the beginning is given, as soon as that is known: nobody keeps the rest.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ import asyncio
 import os
 import select
 from collections.abc import AsyncIterator
-
-from holdfast.errors import LineInvalid
 
 CHUNK = 1 << 20
 LONGEST_LINE = 4 << 20
@@ -24,21 +25,19 @@ class LineReader:
         self._descriptor, self._most = descriptor, most
         self._pending: Batch = []
         self._rest = b""
+        # The line that goes on was too long, and is given already.
+        self._is_given = False
         self._number = 0
         self.bytes_read = 0
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """Give the lines until the input ends; raises `LineInvalid` at one of more than 4 MiB."""
+        """Give the lines until the input ends."""
         while chunk := await self._read():
             self._split(chunk)
             while len(self._pending) >= self._most:
                 yield self._take()
             if self._pending and not self._is_readable(0):
                 yield self._take()
-            if len(self._rest) > LONGEST_LINE:
-                if self._pending:
-                    yield self._take()
-                raise LineInvalid(self._number + 1, f"it has more than {LONGEST_LINE:,} bytes")
         self._add(self._rest)
         if self._pending:
             yield self._take()
@@ -57,8 +56,15 @@ class LineReader:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             self._add(line)
+        if self._is_given or len(self._rest) > LONGEST_LINE:
+            if not self._is_given:
+                self._add(self._rest[: LONGEST_LINE + 1])
+            self._is_given, self._rest = True, b""
 
     def _add(self, line: bytes) -> None:
+        if self._is_given:
+            self._is_given = False
+            return
         self._number += 1
         if line.strip():
             self._pending.append((self._number, line))

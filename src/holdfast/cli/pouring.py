@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import typer
 
-from holdfast.cli.lines import Batch, LineReader
+from holdfast.cli.lines import LONGEST_LINE, Batch, LineReader
 from holdfast.cli.output import print_json
 from holdfast.cli.progress import counting
 from holdfast.client.intake import Intake, job_text
@@ -97,6 +97,9 @@ class Pouring:
         numbered: Numbered = []
         for number, line in batch:
             try:
+                if len(line) > LONGEST_LINE:
+                    msg = f"it has more than {LONGEST_LINE:,} bytes"
+                    raise InputInvalid(msg)
                 numbered.append((number, self.intake.read(line)))
             except (InputInvalid, UnknownKind) as error:
                 if not self.skip_bad:
