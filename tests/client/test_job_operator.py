@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
@@ -76,6 +77,18 @@ async def test_a_job_that_holds_an_endless_number_can_be_shown(
     digits = "1" + "0" * 5000
     job_id = await db.value("select holdfast.enqueue('greet', $1::jsonb)", f'{{"n": {digits}}}')
     assert (await operator.jobs.show(job_id)).args == f'{{"n": {digits}}}'
+
+
+@pytest.mark.parametrize("depth", [198, 300, 900, 3000])
+async def test_a_job_whose_data_are_nested_however_deep_can_be_shown(
+    operator: Operator, db: ThrowawayDatabase, depth: int
+) -> None:
+    """Too deep for readers it is text; 900 levels could be read here, but not by whoever is called deeper."""
+    nest = "[" * depth + "]" * depth
+    job_id = await db.value("select holdfast.enqueue('greet', $1::jsonb)", f'{{"n": {nest}}}')
+    shown = await operator.jobs.show(job_id)
+    assert shown.args == (f'{{"n": {nest}}}' if depth > 198 else msgspec.json.decode(f'{{"n": {nest}}}'))
+    assert msgspec.json.encode(shown)
 
 
 async def test_a_running_attempt_is_the_last_of_the_timeline(

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, get_type_hints
 
 import msgspec
 
 from holdfast.errors import ArgumentsInvalid, InputInvalid, PayloadTooLarge
+from holdfast.rules.nesting import MAX_DEPTH, inner_parts, is_too_deep, may_be_too_deep
 
 MAX_ARGS_BYTES = 1024 * 1024
 NUL = "\\u0000"
-# Far from the depth at which Python or PostgreSQL give up, wherever the JSON is read again.
-MAX_DEPTH = 200
 TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 
 
@@ -136,23 +135,20 @@ def _flaw(value: Any, text: str) -> str | None:
         return (
             "it holds a NUL character, which PostgreSQL cannot store: remove it or encode the data as base64"
         )
-    if "null" in text or (len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH):
-        return _walked(msgspec.to_builtins(value, enc_hook=_to_builtins))
-    return None
+    if "null" not in text and not may_be_too_deep(text):
+        return None
+    plain = msgspec.to_builtins(value, enc_hook=_to_builtins)
+    return TOO_DEEP if is_too_deep(plain) else _infinity(plain)
 
 
-def _walked(data: Any) -> str | None:
-    todo = [(data, 0)]
+def _infinity(data: Any) -> str | None:
+    """Return what is wrong with a number that msgspec writes as null, without a word."""
+    todo = [data]
     while todo:
-        part, depth = todo.pop()
-        if depth > MAX_DEPTH:
-            return TOO_DEEP
+        part = todo.pop()
         if isinstance(part, float) and not math.isfinite(part):
-            # msgspec writes null for it, without a word.
             return f"it holds the number {part}, which JSON does not know: send None or a string"
-        inner = part.values() if isinstance(part, dict) else part
-        if isinstance(inner, Iterable) and not isinstance(inner, str):
-            todo.extend((item, depth + 1) for item in inner)
+        todo.extend(inner_parts(part))
     return None
 
 

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.model.job import AttemptRecord, JobRecord, JobState, JobSummary
 from holdfast.model.selection import JobFilter
 from holdfast.model.standing import RunnerDemand, Standing
+from holdfast.rules.nesting import is_too_deep, may_be_too_deep
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, first_value
 
@@ -78,11 +79,12 @@ def _record(rows: Sequence[Row]) -> JobRecord | None:
 
 
 def _data(text: str) -> Any:
+    # Plain SQL may store what Python will not read, such as a number of thousands of digits.
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        # Plain SQL may store what Python will not read, such as a number of thousands of digits.
+        data = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
         return text
+    return text if may_be_too_deep(text) and is_too_deep(data) else data
 
 
 def job_standings(job_ids: Sequence[int], most_ahead: int) -> Statement[dict[int, Standing]]:
