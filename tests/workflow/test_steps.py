@@ -40,6 +40,26 @@ def sum_up(numbers: list[int]) -> int:
     return sum(numbers)
 
 
+class Unknown(Exception):
+    """An error that no application has registered."""
+
+
+def run_out() -> None:
+    """A step that fails with an error of the application."""
+    raise OutOfStock("kelp", 3)
+
+
+def look_up() -> None:
+    """A step that fails with a built-in error, whose argument is no text."""
+    raise KeyError(7)
+
+
+def fall_over() -> None:
+    """A step that fails with an error that nobody knows."""
+    msg = "over"
+    raise Unknown(msg)
+
+
 async def test_a_run_calls_its_steps_and_returns(
     client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase
 ) -> None:
@@ -227,6 +247,36 @@ async def test_an_error_is_the_same_at_first_and_at_a_replay(
     met = await client.wait(handle.id, timeout=20)
     assert met == ["key 'key'", "kelp is out of stock: kelp 3", "other other True"]
     assert set(calls) == {" | ".join(met)}
+
+
+@pytest.mark.parametrize("executor", ["loop", "thread", "process"])
+async def test_an_error_is_the_same_wherever_its_step_runs(
+    client: holdfast.Client, work: Any, app: holdfast.App, executor: str
+) -> None:
+    """A child process tells of it what the worker's own would have recorded."""
+    app.error(OutOfStock)
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> list[str]:
+        met = []
+        for function in (run_out, look_up, fall_over):
+            try:
+                await run.step(function, executor=executor)
+            except OutOfStock as error:
+                met.append(f"{error}: {error.item} {error.left}")
+            except KeyError as error:
+                met.append(repr(error))
+            except holdfast.StepFailed as error:
+                met.append(f"{error.kind}: {error.problem}")
+        return met
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await client.wait(handle.id, timeout=20) == [
+        "kelp is out of stock: kelp 3",
+        "KeyError(7)",
+        f"{__name__}.Unknown: over",
+    ]
 
 
 async def test_a_step_that_takes_too_long_fails_with_a_timeout(

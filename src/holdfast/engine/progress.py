@@ -11,7 +11,7 @@ from holdfast.model.activity import ActivityNote
 from holdfast.model.step import ActivityRecord, StepKind, StepNote, StepRecord
 from holdfast.store import steps
 from holdfast.store.database import Database
-from holdfast.workflow.failures import Failures
+from holdfast.workflow.failures import recorded
 from holdfast.workflow.redaction import Redactions
 
 
@@ -82,4 +82,4 @@ class PostgresActivityLog:
 
 
 def _told(step: str, error: BaseException | None, redactions: Redactions) -> str | None:
-    return None if error is None else redactions.error(step, Failures({}).recorded(error))
+    return None if error is None else redactions.error(step, recorded(error))

@@ -31,8 +31,11 @@ def untellable(error: BaseException, met: Exception) -> str:
 
 
 class RemoteError(Exception):
-    """What a handler raised in a child process: told in one line and with its traceback, as it was there."""
+    """What a handler raised in a child process, told as it was there: in one line, and with its traceback.
 
-    def __init__(self, line: str, trace: str) -> None:
+    *record* is what a run remembers of it, as JSON text.
+    """
+
+    def __init__(self, line: str, trace: str, record: str) -> None:
         super().__init__(line)
-        self.line, self.trace = line, trace
+        self.line, self.trace, self.record = line, trace, record

@@ -12,6 +12,7 @@ from holdfast.model.outcome import Cancel, Retry, Snooze
 from holdfast.rules.outcome import storable
 from holdfast.rules.telling import one_line, told, untellable
 from holdfast.worker import wire
+from holdfast.workflow.failures import recorded, recorded_text
 
 
 def answered(kind: str, returned: Any) -> wire.Ending:
@@ -28,7 +29,7 @@ def answered(kind: str, returned: Any) -> wire.Ending:
         return wire.Returned(result_text(kind, returned))
     except InputInvalid as error:
         # The handler did its work but its answer cannot be kept: trying again would not change that.
-        return wire.Raised(str(error), str(error), poison=True)
+        return wire.Raised(str(error), str(error), recorded(error), poison=True)
 
 
 def raised(error: BaseException, claimed: ClaimedJob) -> wire.Raised:
@@ -38,11 +39,15 @@ def raised(error: BaseException, claimed: ClaimedJob) -> wire.Raised:
     except Exception as met:
         # A handler's own error class may fail at whatever it is asked; its attempt ends all the same.
         text = untellable(error, met)
-        return wire.Raised(text, text)
+        return wire.Raised(text, text, recorded_text(type(error).__name__, text))
 
 
 def _told(error: BaseException, claimed: ClaimedJob) -> wire.Raised:
     lost = isinstance(error, LeaseLost) and (error.job_id, error.attempt) == (claimed.id, claimed.attempt)
     return wire.Raised(
-        storable(one_line(error)), storable(told(error)), poison=isinstance(error, Poison), lost=lost
+        storable(one_line(error)),
+        storable(told(error)),
+        recorded(error),
+        poison=isinstance(error, Poison),
+        lost=lost,
     )

@@ -283,5 +283,5 @@ class Conversation:
                 return Retry(seconds, reason)
             case wire.Raised(lost=True):
                 raise LeaseLost(self._running.claimed.id, self._running.claimed.attempt)
-            case wire.Raised(line, trace, poison):
-                raise RemotePoison(line, trace) if poison else RemoteError(line, trace)
+            case wire.Raised(line, trace, record, poison):
+                raise (RemotePoison if poison else RemoteError)(line, trace, record)

@@ -134,10 +134,11 @@ class Retried(msgspec.Struct, tag="retried"):
 
 
 class Raised(msgspec.Struct, tag="raised"):
-    """Ending: the handler raised; *line* and *trace* are as they are told of any handler."""
+    """Ending: the handler raised; *line*, *trace* and *record* are as they are told of any handler."""
 
     line: str
     trace: str
+    record: str
     poison: bool = False
     lost: bool = False
 

@@ -26,8 +26,25 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     attributes: dict[str, Any] = {}
 
 
+def recorded(error: BaseException) -> str:
+    """Return an error as JSON text, whatever application it comes from."""
+    if isinstance(error, RemoteError):
+        return error.record
+    kind = type(error)
+    plain = kind.__module__ == "builtins"
+    name = kind.__qualname__ if plain else f"{kind.__module__}.{kind.__qualname__}"
+    message = storable(text_of(error))
+    args, attributes = _parts(list(error.args)), {} if plain else _attributes(error)
+    return msgspec.json.encode(Told(name, message, args, attributes)).decode()
+
+
+def recorded_text(name: str, message: str) -> str:
+    """Return as JSON text an error of which nothing but this can be told."""
+    return msgspec.json.encode(Told(name, message)).decode()
+
+
 class Failures:
-    """Records errors and builds them again: built-in ones, Holdfast's own, and those that were registered.
+    """Builds errors from their records: built-in ones, Holdfast's own, and those that were registered.
 
     An error is built from its recorded form also where it has just been raised, so that a replay meets
     exactly what the first time met.
@@ -35,19 +52,6 @@ class Failures:
 
     def __init__(self, known: Mapping[str, type[Exception]]) -> None:
         self._known = known
-
-    def recorded(self, error: BaseException) -> str:
-        """Return an error as JSON text."""
-        if isinstance(error, RemoteError):
-            # A child process tells its errors as text.
-            name, _, message = error.line.partition(": ")
-            return msgspec.json.encode(Told(name, message, [message])).decode()
-        kind = type(error)
-        plain = kind.__module__ == "builtins"
-        name = kind.__qualname__ if plain else f"{kind.__module__}.{kind.__qualname__}"
-        message = storable(text_of(error))
-        args, attributes = _parts(list(error.args)), {} if plain else _attributes(error)
-        return msgspec.json.encode(Told(name, message, args, attributes)).decode()
 
     def rebuilt(self, step: str, text: str) -> Exception:
         """Return the error that *text* tells of, or `StepFailed` where its type is not known."""

@@ -18,7 +18,7 @@ from holdfast.workflow.calls import StepCall
 from holdfast.workflow.company import Company
 from holdfast.workflow.cuts import is_cut, unhurt
 from holdfast.workflow.ends import Ended, Raised, Returned
-from holdfast.workflow.failures import Failures
+from holdfast.workflow.failures import Failures, recorded
 from holdfast.workflow.history import Entry, History
 from holdfast.workflow.ledger import Ledger
 from holdfast.workflow.notebook import Notebook
@@ -190,7 +190,7 @@ class Replay(Company):
                 name=what,
                 kind=StepKind.CANCEL,
                 state=StepState.FAILED,
-                error=self.failures.recorded(error),
+                error=recorded(error),
             )
         )
         raise error

@@ -17,6 +17,7 @@ from holdfast.store import steps
 from holdfast.workflow.blobs import keep
 from holdfast.workflow.branch import Spot, Unwinding, Wait
 from holdfast.workflow.calls import StepCall
+from holdfast.workflow.failures import recorded
 from holdfast.workflow.ledger import StepTimedOut
 from holdfast.workflow.replay import Replay
 
@@ -54,10 +55,10 @@ class _Trial:
             if not self._may_retry(failure):
                 # What cannot be kept is told as what the caller knows it by.
                 known = failure.__cause__ if isinstance(failure, Unkept) else None
-                await self._save(StepState.FAILED, error=self._replay.failures.recorded(known or failure))
+                await self._save(StepState.FAILED, error=recorded(known or failure))
                 return
             pause = choose(self._call.retry, self._tries, random.random).rest / timedelta(seconds=1)
-            error = self._replay.failures.recorded(failure)
+            error = recorded(failure)
             due = time.monotonic() + pause
             await self._save(StepState.RETRYING, error=error, due=due)
             await self._rest(due)

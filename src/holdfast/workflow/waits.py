@@ -16,6 +16,7 @@ from holdfast.model.step import StepKind, StepState
 from holdfast.store import children
 from holdfast.store.children import Place
 from holdfast.workflow.branch import Spot, Wait
+from holdfast.workflow.failures import recorded
 from holdfast.workflow.history import Entry
 from holdfast.workflow.replay import Replay
 from holdfast.workflow.rest import SHORT
@@ -134,7 +135,7 @@ async def _take_children(replay: Replay, spot: Spot, jobs: Sequence[NewJob], det
                 error = PayloadTooLarge(
                     f"the results of {spot.name!r}", size=taken.excess, limit=MAX_ENDS_BYTES
                 )
-                await replay.save(spot.note(StepState.FAILED, error=replay.failures.recorded(error)))
+                await replay.save(spot.note(StepState.FAILED, error=recorded(error)))
                 return
         lives = False
         await replay.wait(spot, Wait(reason, look=_next_look(replay), family=found))
