@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.runners.agent import registrar
+from holdfast.runtime import outage
 from holdfast.testing import Probe
 from tests.runners.agent.conftest import Gate
 from tests.runners.agent.counterpart import Answer, Counterpart
@@ -53,6 +55,23 @@ async def test_work_survives_a_restart_of_the_server(
     assert report["outcome"] == "completed"
     assert entry.log() == "before\nafter\n"
     assert len(counterpart.registrations) == 1
+
+
+async def test_a_runner_that_cannot_register_counts_how_often(
+    counterpart: Counterpart, runner: Any, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log says how long that has gone on, and does not say so each time."""
+    monkeypatch.setattr(registrar, "FIRST_PAUSE", 0.01)
+    await counterpart.stop()
+    start = asyncio.create_task(runner())
+    await probe.wait_for("server.unreachable")
+    monkeypatch.setattr(outage, "INTERVAL", 0.0)
+    await probe.wait_for("server.unreachable", times=3)
+    await counterpart.start()
+    await start
+    counts = [told["failures"] for told in probe.seen("server.unreachable")]
+    assert counts == sorted(set(counts))
+    assert (counts[0], counts[-1] > counts[0]) == (1, True)
 
 
 async def test_output_beyond_the_buffer_is_a_marked_gap(

@@ -11,6 +11,7 @@ from holdfast.runners.agent.connection import Connection
 from holdfast.runners.agent.messages import Registered, Registration
 from holdfast.runners.agent.state import StateFolder
 from holdfast.runtime.events import Events
+from holdfast.runtime.outage import Outage
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 
@@ -51,12 +52,14 @@ class Registrar:
 
     async def register_patiently(self) -> Registered:
         """Register, however long the server is away."""
-        pause = FIRST_PAUSE
+        pause, outage = FIRST_PAUSE, Outage()
         while True:
             try:
                 return await self.register()
             except ServerUnavailable as error:
-                self._events.emit("server.unreachable", error=error, failures=1, retry_in=pause)
+                failures = outage.failed()
+                if failures is not None:
+                    self._events.emit("server.unreachable", error=error, failures=failures, retry_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
 
