@@ -165,6 +165,22 @@ async def test_guessing_is_stopped(serve: Serve, monkeypatch: pytest.MonkeyPatch
     assert (await good.get("/api/v1/jobs")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("/api/v1/jobs?stat=failed", "no query parameter 'stat': it takes before, ended_since"),
+        ("/api/v1/jobs?state=failed&limit=1&x=", "no query parameter 'x': it takes before"),
+        ("/api/v1/queues?a=1", "no query parameter 'a': it takes none"),
+        ("/api/v1/jobs/1?a=1", "no query parameter 'a': it takes none"),
+    ],
+)
+async def test_a_parameter_that_is_misspelt_is_named(service: Service, address: str, told: str) -> None:
+    """A filter that nobody knows would find everything."""
+    refused = await (await service.caller()).get(address)
+    assert refused.status_code == 400
+    assert told in refused.json()["detail"]
+
+
 async def test_who_asks_too_often_is_told_to_wait(serve: Serve) -> None:
     """Each token has its own pace."""
     service = await serve(rate=1.0)

@@ -36,6 +36,7 @@ from holdfast.web.gate import Gate
 from holdfast.web.given import providers
 from holdfast.web.metering import Metering
 from holdfast.web.problems import answer_error, answer_fault, answer_http_error
+from holdfast.web.queries import Queries
 from holdfast.web.requests import JsonRequest
 
 API = "/api/v1"
@@ -60,9 +61,10 @@ RUNNER_ROUTERS = (runners.router, runner_logs.router)
 
 def application(backing: Backing, gate: Gate) -> Litestar:
     """Return the service as an ASGI application."""
+    queries = Queries()
     made = Litestar(
         route_handlers=[health.router, *RUNNER_ROUTERS, Router(API, route_handlers=[*ROUTERS])],
-        guards=[gate],
+        guards=[gate, queries],
         middleware=[Metering(backing.events)],
         dependencies=providers(backing),
         exception_handlers={
@@ -77,6 +79,7 @@ def application(backing: Backing, gate: Gate) -> Litestar:
         state=State({"events": backing.events, "desk": backing.desk, "logs": backing.logs}),
     )
     _check_rights(made)
+    queries.learn(made)
     return made
 
 
