@@ -204,6 +204,53 @@ async def test_the_same_leader_does_not_look_at_old_history_again(
     assert (await remains(scene))["jobs"] == set()
 
 
+async def _child_of(scene: Scene, parent: int, child: int) -> None:
+    await scene.db.fetch(
+        "update holdfast.finished_jobs set parent_id = $1, family_id = $2 where job_id = $2", parent, child
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_kept"), [("completed", False), ("failed", True), ("cancelled", True)]
+)
+async def test_a_child_is_kept_while_its_parent_may_be_taken_up_again(
+    scene: Scene, clock: Clock, duty: Any, outcome: str, is_kept: bool
+) -> None:
+    """A run that is retried wants the results of its children; once it is history, so are they."""
+    await clock.set(NOON)
+    (parent,) = await ended(scene, NOON - 20 * DAY, outcome=outcome)
+    (child,) = await ended(scene, NOON - 20 * DAY)
+    await _child_of(scene, parent, child)
+    await duty(Pruner).lead(await scene.lead())
+    assert (await remains(scene))["jobs"] == ({parent, child} if is_kept else set())
+    await clock.set(NOON + 20 * DAY)
+    pruner, term = duty(Pruner), await scene.lead()
+    for _ in range(2):
+        await pruner.lead(term)
+    assert (await remains(scene))["jobs"] == set()
+
+
+async def test_a_child_that_was_kept_for_its_parent_is_not_forgotten(
+    scene: Scene, clock: Clock, duty: Any
+) -> None:
+    """With a retention of a queue, passes within a day do not look at old history; the next day's do."""
+    await clock.set(NOON)
+    await scene.db.fetch("insert into holdfast.queues (name, retention) values ('short', '1 hour')")
+    parent = await scene.one()
+    (child,) = await ended(scene, NOON - 2 * DAY, queue="short")
+    await _child_of(scene, parent.id, child)
+    pruner, term = duty(Pruner), await scene.lead()
+    await scene.db.fetch("update holdfast.leader set expires_at = 'infinity'")
+    await pruner.lead(term)
+    await scene.db.fetch("delete from holdfast.live_jobs where job_id = $1", parent.id)
+    left = []
+    for hours in (1, 12):
+        await clock.set(NOON + timedelta(hours=hours))
+        await pruner.lead(term)
+        left.append(child in (await remains(scene))["jobs"])
+    assert left == [True, False]
+
+
 async def test_old_log_lines_outside_the_partitions_go(scene: Scene, clock: Clock, duty: Any) -> None:
     """Lines of jobs that still live go with their day, and are swept where no partition has that day."""
     await clock.set(NOON)

@@ -240,6 +240,36 @@ async def test_a_retried_run_takes_up_those_of_its_children_that_failed(
     assert sorted(calls) == ["box", "break", "break", "glass", "glass", "keep", "stone"]
 
 
+async def test_a_run_whose_children_are_history_fails_and_says_so(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
+) -> None:
+    """Their ends will never come: to wait for them would be to begin anew for ever."""
+
+    @app.job(max_attempts=1)
+    async def pack(what: str) -> str:
+        calls.append(what)
+        if calls.count("glass") == 1 and what == "glass":
+            msg = "it broke"
+            raise RuntimeError(msg)
+        return what
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> list[Any]:
+        return await run.children([pack.job("glass"), pack.job("stone")])
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    with pytest.raises(holdfast.JobFailed):
+        await client.wait(handle.id, timeout=20)
+    await db.fetch("delete from holdfast.finished_jobs where outcome = 'completed'")
+    await client.retry(handle.id)
+    with pytest.raises(
+        holdfast.JobFailed, match="ChildrenGone: 1 of 2 ends of children of '2 pack' are kept no"
+    ):
+        await client.wait(handle.id, timeout=20)
+    assert calls.count("glass") == 2
+
+
 async def test_a_retried_run_sees_what_became_of_a_child_that_was_retried_before_it(
     client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
 ) -> None:

@@ -41,6 +41,7 @@ HoldfastError
 ├── WaitTimeout                  the awaited job did not end in time
 ├── StepFailed                   a step failed with an error that cannot be rebuilt by its type
 ├── ChildFailed                  a child of a run failed or was cancelled
+├── ChildrenGone                 the ends of children that a run waits for are kept no longer
 ├── SignalTimeout                the signal that a run waited for did not come in time
 ├── CutShort                     a timeout around a step or a wait of a run has ended it
 ├── NonDeterministicRun          a run's code asks for another step than was recorded
@@ -138,6 +139,7 @@ from holdfast.errors.runners import (
 from holdfast.errors.runs import (
     BlobNotFound,
     ChildFailed,
+    ChildrenGone,
     CutShort,
     NonDeterministicRun,
     NotARun,
@@ -175,6 +177,7 @@ __all__ = [
     "BodyInvalid",
     "ChildDied",
     "ChildFailed",
+    "ChildrenGone",
     "ConnectionUnsupported",
     "CutShort",
     "DatabaseOutOfReach",

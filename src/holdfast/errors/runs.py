@@ -24,6 +24,17 @@ class ChildFailed(HoldfastError):
         self.job_id, self.outcome, self.reason, self.others = job_id, outcome, reason, others
 
 
+class ChildrenGone(HoldfastError):
+    """A run was taken up again so late that the ends of *missing* of its children are kept no longer."""
+
+    def __init__(self, name: str, *, missing: int, count: int) -> None:
+        super().__init__(
+            f"{missing:,} of {count:,} ends of children of {name!r} are kept no longer: "
+            "retry a run while the retention of its children's queue lasts, or fork it from an earlier place"
+        )
+        self.name, self.missing, self.count = name, missing, count
+
+
 class SignalTimeout(HoldfastError, TimeoutError):
     """The signal that a run waited for did not come in time."""
 

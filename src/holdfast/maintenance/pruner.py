@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.duty import Duty
@@ -27,7 +27,8 @@ class Pruner(Duty):
     """Walks over what is past its retention, by id, and deletes jobs with all that belongs to them.
 
     It works at most half of the time.  An own retention of a queue finds no index: the first pass of a
-    term looks at all history, later ones only at what has grown too old since.
+    term and of each day looks at all history, for some of it is kept for its parent; other passes look only
+    at what has grown too old since.
     """
 
     name = "pruner"
@@ -36,15 +37,17 @@ class Pruner(Duty):
         self, database: Database, leadership: Leadership, config: MaintenanceConfig, events: Events
     ) -> None:
         super().__init__(database, leadership, config, events)
-        self._term = 0
+        self._looked: tuple[int, date] | None = None
         self._reached: dict[str, datetime] = {}
 
     async def lead(self, term: int) -> float:
         """Make one pass."""
-        if term != self._term:
-            self._term, self._reached = term, {}
         completed, failed = self.config.retention_completed, self.config.retention_failed
-        for retention in await self.database.run(prune.retentions(completed=completed, failed=failed)):
+        retentions = await self.database.run(prune.retentions(completed=completed, failed=failed))
+        day = min(retention.before for retention in retentions if retention.queue is None).date()
+        if self._looked != (term, day):
+            self._looked, self._reached = (term, day), {}
+        for retention in retentions:
             await self._prune(term, retention)
         for delete, seconds in (
             (prune.prune_logs, self.config.retention_logs),

@@ -27,10 +27,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """How children ended, as JSON text; None while one lives, or where *excess* bytes are too many."""
+    """How children ended, as JSON text; None while one lives, or where *excess* bytes are too many.
+
+    *missing* ends are kept no longer, so the rest of them is none either.
+    """
 
     text: str | None
     excess: int | None
+    missing: int | None
 
 
 def start_children(fence: Fence, place: Place, jobs: Sequence[NewJob]) -> Statement[int | None]:
@@ -59,4 +63,4 @@ def take_children(
 
 
 def _taken(rows: Sequence[Row]) -> Ends | None:
-    return Ends(rows[0][0], rows[0][1]) if rows else None
+    return Ends(*rows[0]) if rows else None

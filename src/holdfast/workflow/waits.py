@@ -10,11 +10,18 @@ import msgspec
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.keywords import ChildOptions, check_names
-from holdfast.errors import ChildFailed, OptionInvalid, PayloadTooLarge, SignalTimeout
+from holdfast.errors import (
+    ChildFailed,
+    ChildrenGone,
+    HoldfastError,
+    OptionInvalid,
+    PayloadTooLarge,
+    SignalTimeout,
+)
 from holdfast.model.job import NewJob
 from holdfast.model.step import StepKind, StepState
 from holdfast.store import children
-from holdfast.store.children import Place
+from holdfast.store.children import Ends, Place
 from holdfast.workflow.branch import Spot, Wait
 from holdfast.workflow.failures import recorded
 from holdfast.workflow.history import Entry
@@ -131,14 +138,21 @@ async def _take_children(replay: Replay, spot: Spot, jobs: Sequence[NewJob], det
             if taken.text is not None:
                 _complete(replay, spot, taken.text)
                 return
-            if taken.excess is not None:
-                error = PayloadTooLarge(
-                    f"the results of {spot.name!r}", size=taken.excess, limit=MAX_ENDS_BYTES
-                )
+            error = _refusal(spot, taken, len(jobs))
+            if error is not None:
                 await replay.save(spot.note(StepState.FAILED, error=recorded(error)))
                 return
         lives = False
         await replay.wait(spot, Wait(reason, look=_next_look(replay), family=found))
+
+
+def _refusal(spot: Spot, taken: Ends, count: int) -> HoldfastError | None:
+    """Return why the ends of children will never be had; None: they may come."""
+    if taken.excess is not None:
+        return PayloadTooLarge(f"the results of {spot.name!r}", size=taken.excess, limit=MAX_ENDS_BYTES)
+    if taken.missing is not None:
+        return ChildrenGone(spot.name, missing=taken.missing, count=count)
+    return None
 
 
 def results(ends: Sequence[End]) -> list[Any]:

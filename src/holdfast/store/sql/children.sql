@@ -18,8 +18,8 @@ from held h;
 
 -- name: take_children
 -- Records at their place how the $6 children of family $5 ended, once all have: id, outcome, result and reason of each.
--- Answers what is recorded, null while one of them lives or its end is not to be seen yet; and how many bytes there are
--- to record where those are more than $7: then nothing is.
+-- Answers what is recorded, null while one of them lives; how many bytes there are to record where those are more than
+-- $7; and how many ends are missing where none of them lives, for history is kept for a time: in both cases nothing is.
 -- Zero rows: the lease was lost.  Locks the parent's live_jobs row, so that nobody takes it meanwhile.
 with held as materialized (
     select l.job_id, l.attempt from holdfast.live_jobs l
@@ -43,5 +43,6 @@ select coalesce(
     (select n.result from noted n)::text,
     (select s.result from holdfast.steps s
      where s.run_id = $1::bigint and s.branch = $3::text and s.place = $4::integer and s.state = 'completed')::text),
-    (select octet_length(e.told::text) from ends e where e.n = $6::bigint and octet_length(e.told::text) > $7::bigint)
+    (select octet_length(e.told::text) from ends e where e.n = $6::bigint and octet_length(e.told::text) > $7::bigint),
+    (select $6::bigint - e.n from ends e where e.n < $6::bigint and not exists (select from alive))
 from held;

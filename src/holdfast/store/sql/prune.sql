@@ -15,7 +15,7 @@ where q.retention < make_interval(secs => greatest($1::double precision, $2::dou
 -- Deletes up to $7 ended jobs with everything that belongs to them: those with an outcome of $2, of queue $3 (null
 -- for all), that ended from $4 (null for ever) to before $5, with ids after $6, in order of id.
 -- Answers how many there were and the last id; the latter is null where none is left.
--- A child is kept for as long as its parent lives, which may still want its result.
+-- A child is kept for as long as its parent lives or may be taken up again: it may still want the child's result.
 -- A job that lives again loses only the row of its former end.  Locks finished_jobs rows in id order, skipping those
 -- that others hold, so an operator's retry and this never take the same job.  Only for the leader of term $1.
 with old as materialized (
@@ -23,7 +23,11 @@ with old as materialized (
     where f.outcome = any ($2::text[]) and ($3::text is null or f.queue = $3::text)
       and f.finished_at >= coalesce($4::timestamptz, '-infinity') and f.finished_at < $5::timestamptz
       and f.job_id > $6::bigint
-      and (f.family_id is null or not exists (select from holdfast.live_jobs p where p.job_id = f.parent_id))
+      and (f.family_id is null or not exists (
+               select from holdfast.live_jobs p where p.job_id = f.parent_id
+               union all
+               select from holdfast.finished_jobs p
+               where p.job_id = f.parent_id and p.outcome in ('failed', 'cancelled')))
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by f.job_id
     limit $7::integer
