@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,11 @@ from typer.testing import CliRunner
 
 import holdfast
 from holdfast.cli import main
+from holdfast.cli.pouring import Numbered, Pouring
+from holdfast.client.intake import Intake
 from holdfast.client.operator import Operator
+from holdfast.errors import ServerUnavailable
+from holdfast.model.job import JobHandle, NewJob
 from holdfast.model.token import Role
 from holdfast.testing import ThrowawayDatabase
 from tests.web.conftest import Serve, Service, serve  # noqa: F401 - the last one is a fixture
@@ -149,6 +153,49 @@ async def test_lines_over_a_service_go_in_once_whichever_of_them_is_refused(
     )
     wanted = [number for number in range(2500) if number < 2400 or (skips and number > 2400)]
     assert [number for (number,) in numbers] == wanted
+
+
+async def test_lines_over_a_service_keep_to_its_pace(
+    holdfast_command: Any,
+    serve: Serve,  # noqa: F811 - the fixture
+    db: ThrowawayDatabase,
+) -> None:
+    """A request that comes too early is sent again: a stream must not end because it is quick."""
+    remotely = await _variables(await serve(rate=1.0), Role.OPERATOR)
+    # Five requests, of which the first two may come at once.
+    line = json.dumps({"kind": "greet", "args": {"pad": "x" * 30_000}}).encode() + b"\n"
+    done = await holdfast_command("enqueue", "-", stdin=line * 1200, **remotely)
+    assert (done.code, done.err) == (0, "")
+    assert await db.value("select count(*) from holdfast.jobs") == 1200
+
+
+class Shut:
+    """A way in that takes one batch and is then closed."""
+
+    taken = 0
+
+    def parts(self, numbered: Numbered) -> Iterator[Numbered]:
+        """Each line on its own."""
+        return iter([[one] for one in numbered])
+
+    async def put(self, rows: list[NewJob]) -> list[JobHandle]:
+        """Take the first line and no other."""
+        if self.taken or not rows:
+            raise ServerUnavailable("http://x", "it is closed")
+        self.taken += 1
+        return [JobHandle(self.taken)]
+
+
+@pytest.mark.parametrize(("atomic", "told"), [(False, "what stands before line 7 is enqueued\n"), (True, "")])
+async def test_a_stream_that_ends_early_says_how_far_it_came(
+    capsys: pytest.CaptureFixture[str], atomic: bool, told: str
+) -> None:
+    """Whoever goes on from there neither loses a line nor enqueues one twice."""
+    job = NewJob(kind="greet", args="{}")
+    pouring = Pouring(Intake(None, {}), skip_bad=False, atomic=atomic)
+    with pytest.raises(ServerUnavailable):
+        await pouring._put(Shut(), [(4, job), (7, job), (8, job)])
+    assert capsys.readouterr().err.removeprefix("holdfast: ") == told
 
 
 async def test_a_refusal_over_the_service_reads_as_on_the_database(

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,7 +19,7 @@ from holdfast.cli.lines import LONGEST_LINE, Batch, LineReader
 from holdfast.cli.output import print_json
 from holdfast.cli.progress import counting
 from holdfast.client.intake import Intake, job_text
-from holdfast.errors import DuplicateJob, InputInvalid, LineInvalid, UnknownKind
+from holdfast.errors import DuplicateJob, HoldfastError, InputInvalid, LineInvalid, UnknownKind
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import bulk
 from holdfast.store.database import Connection, Database
@@ -89,9 +90,10 @@ class Pouring:
         descriptor = sys.stdin.fileno()
         reader = LineReader(descriptor, BATCH)
         with counting("enqueue", _size(descriptor)) as progress:
-            async for batch in reader.batches():
-                await self._put(funnel, await self._read(funnel, batch))
-                progress(reader.bytes_read)
+            async with aclosing(reader.batches()) as batches:
+                async for batch in batches:
+                    await self._put(funnel, await self._read(funnel, batch))
+                    progress(reader.bytes_read)
 
     async def _read(self, funnel: Funnel, batch: Batch) -> Numbered:
         numbered: Numbered = []
@@ -114,7 +116,7 @@ class Pouring:
     async def _put_part(self, funnel: Funnel, part: Numbered) -> None:
         """Enqueue what goes in at once and enter it in the account: of that nothing is sent again."""
         try:
-            handles = await funnel.put([job for _, job in part])
+            handles = await self._sent(funnel, part)
         except (DuplicateJob, InputInvalid, UnknownKind) as error:
             if len(part) == 1:
                 self._refuse(part[0][0], str(error))
@@ -125,6 +127,16 @@ class Pouring:
             await self._put_part(funnel, part[middle:])
             return
         self._statuses.update(handle.status for handle in handles)
+
+    async def _sent(self, funnel: Funnel, part: Numbered) -> list[JobHandle]:
+        try:
+            return await funnel.put([job for _, job in part])
+        except (DuplicateJob, InputInvalid, UnknownKind):
+            raise
+        except HoldfastError:
+            if self._statuses and not self.atomic:
+                typer.echo(f"holdfast: what stands before line {part[0][0]} is enqueued", err=True)
+            raise
 
     def _refuse(self, number: int, problem: str) -> None:
         rest = "nothing is enqueued" if self.atomic else "what stands before it is enqueued, nothing after it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -11,7 +12,13 @@ import httpx
 import msgspec
 
 from holdfast import errors
-from holdfast.errors import HoldfastError, ServerRefused, ServerUnavailable
+from holdfast.errors import (
+    DatabaseUnavailable,
+    HoldfastError,
+    RequestsTooMany,
+    ServerRefused,
+    ServerUnavailable,
+)
 from holdfast.model.problem import Problem, problem_type
 
 T = TypeVar("T")
@@ -33,7 +40,8 @@ class RemoteConnection:
     """The service at *address*, spoken to with *token*.  Use it as ``async with``.
 
     Whatever the service refuses is raised as the error that it is there; `ServerUnavailable` where it
-    does not answer, and `ServerRefused` for an answer that is not the service's.
+    does not answer, and `ServerRefused` for an answer that is not the service's.  What comes too early for
+    the pace of the token is sent again when it may be.
     """
 
     def __init__(self, address: str, token: str | None = None) -> None:
@@ -50,7 +58,7 @@ class RemoteConnection:
         await self._client.aclose()
 
     async def get(self, path: str, answer: type[T], **given: Any) -> T:
-        """Ask for something; what is None or empty is not asked for.  Repeated where the service is away."""
+        """Ask for something; what is None or empty is not asked for.  Repeated where nobody is there."""
         parameters = msgspec.to_builtins({name: value for name, value in given.items() if _is_asked(value)})
         return _decoded(await self._look(path, params=parameters), answer)
 
@@ -69,12 +77,26 @@ class RemoteConnection:
         return await self._ask("GET", path, RESTS, **options)
 
     async def _ask(self, method: str, path: str, rests: Sequence[float], **options: Any) -> httpx.Response:
-        """Send a request, again after each of *rests* while the service is away."""
+        """Send a request, again after each of *rests* while the service is away, or its database."""
         for rest in rests:
             try:
-                return await self._ask(method, path, (), **options)
-            except ServerUnavailable:
+                return await self._in_turn(method, path, **options)
+            except (ServerUnavailable, DatabaseUnavailable):
                 await asyncio.sleep(rest)
+        return await self._in_turn(method, path, **options)
+
+    async def _in_turn(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Send a request; while it comes too early nothing is done there, and it is sent again."""
+        until = monotonic() + PATIENCE
+        while True:
+            try:
+                return await self._send(method, path, **options)
+            except RequestsTooMany as early:
+                if monotonic() + early.retry_after > until:
+                    raise
+                await asyncio.sleep(early.retry_after)
+
+    async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             response = await self._client.request(method, path, **options)
         except httpx.TransportError as error:
