@@ -158,6 +158,32 @@ async def test_of_many_retries_with_one_unique_key_one_wins(
     assert len(await found(operator, states=(JobState.FAILED,))) == 2
 
 
+async def test_children_that_follow_their_parents_are_not_counted(
+    operator: Operator, client: holdfast.Client, work: Any, eventually: Any
+) -> None:
+    """Whoever cancels three runs reads of three, however many children they have."""
+    app = holdfast.App()
+
+    @app.job(queue="parts")
+    async def pack(n: int) -> int:
+        return n
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> list[Any]:
+        return await run.children([pack.job(n) for n in range(5)])
+
+    await work(app, queues=("default",))
+    await client.enqueue_many([order.job() for _ in range(3)])
+
+    async def all_asleep() -> bool:
+        resting = await found(operator, kind="order", states=(JobState.WAITING,))
+        return len(resting) == 3
+
+    await eventually(all_asleep)
+    assert await operator.jobs.cancel_many(JobFilter(kind="order")) == Swept(changed=3)
+    assert len(await found(operator, kind="pack", states=(JobState.CANCELLED,))) == 15
+
+
 async def test_many_discards_leave_what_is_held(operator: Operator, client: holdfast.Client) -> None:
     """Scheduled and available jobs end as failed."""
     await put(client, 2)

@@ -27,8 +27,16 @@ PRIVATE = [
     "64:ff9b::7f00:1",
     "64:ff9b::a00:1",
     "2002:7f00:1::",
+    # Translation within a network, site-local, IPv4 in forms that are no longer used, examples, not assigned.
+    "64:ff9b:1::a00:1",
+    "fec0::1",
+    "::127.0.0.1",
+    "::10.0.0.1",
+    "::ffff:0:127.0.0.1",
+    "3fff::1",
+    "5f00::1",
 ]
-PUBLIC = ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "64:ff9b::808:808"]
+PUBLIC = ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "64:ff9b::808:808", "2002:808:808::"]
 
 
 @pytest.mark.parametrize("address", PRIVATE)
@@ -67,6 +75,9 @@ def test_a_url_is_taken_apart(url: str, expected: Destination) -> None:
         "https://user:secret@example.com",
         "https://example.com/#part",
         "https://example.com:99999",
+        "https://a..b/",
+        "https://" + "a" * 80 + ".com/",
+        "https://ex ample.com/",
         "https://exämple.com/",
         "https://example.com/a b\r\nHost: x",
         "https://example.com/" + "x" * 2000,

@@ -49,6 +49,12 @@ async def test_every_option_is_stored(db: ThrowawayDatabase, version: int) -> No
     ]
 
 
+async def test_ten_years_are_as_long_as_in_python(db: ThrowawayDatabase) -> None:
+    """PostgreSQL counts a year as 360 days where it compares intervals; 3,650 is the client's own limit."""
+    job_id = await db.value("select holdfast.enqueue('greet', timeout => '3650 days', delay => '3650 days')")
+    assert await db.value("select timeout from holdfast.jobs where id = $1", job_id) == 3650 * 86_400
+
+
 async def test_a_timeout_is_a_number(db: ThrowawayDatabase) -> None:
     """Not even an update by hand makes a job whose timeout compares with nothing."""
     job_id = await db.value("select holdfast.enqueue('greet')")
@@ -106,6 +112,10 @@ async def test_unique_policies_work_from_plain_sql(db: ThrowawayDatabase) -> Non
         ("'k', priority => -1", "priority is -1"),
         ("'k', priority => 70000", "priority is 70000"),
         ("'k', max_attempts => 0", "max_attempts is 0: give a whole number from 1 to 10000"),
+        (
+            "'k', timeout => '3651 days'",
+            "timeout is 3651 days: it must lie between 1 millisecond and ten years",
+        ),
         ("'k', timeout => '0'", "timeout is 00:00:00: it must lie between 1 millisecond and ten years"),
         ("'k', timeout => '-1 day'", "timeout is -1 days"),
         ("'k', delay => '-1 second'", "delay is -00:00:01: it must lie between 0 seconds and ten years"),

@@ -126,15 +126,18 @@ class JobOperator(JobVerbs):
         return Stroke(Swept(changed, len(page) - changed), page[-1].id)
 
     async def _act_on_all(self, job_ids: list[int], action: Intervention, mandate: Mandate) -> int:
-        """Act on those of the jobs whose state allows it; answers how many there were."""
+        """Act on those of the jobs whose state allows it; answers how many of them there were.
+
+        Children that follow their parents are not counted.
+        """
         if action is Intervention.RETRY:
             holders = await self._database.run(interventions.retry_jobs(job_ids, mandate))
-            return sum(holder is None for holder in holders.values())
-        if action is Intervention.CANCEL:
-            cancelled = await self._database.run(interventions.cancel_jobs(job_ids, mandate))
-            return len(cancelled)
-        discarded = await self._database.run(interventions.discard_jobs(job_ids, mandate))
-        return len(discarded)
+            changed = {job_id for job_id, holder in holders.items() if holder is None}
+        elif action is Intervention.CANCEL:
+            changed = {*await self._database.run(interventions.cancel_jobs(job_ids, mandate))}
+        else:
+            changed = {*await self._database.run(interventions.discard_jobs(job_ids, mandate))}
+        return len(changed.intersection(job_ids))
 
     async def _act(self, job_id: int, action: Intervention, statement: Statement[Found]) -> Found:
         """Run *statement*, which answers with the job where it could act on it."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from holdfast.errors import OptionInvalid
 
 PORTS = {"http": 80, "https": 443}
 LONGEST_URL = 2000
+# Of IPv6, what IANA assigns to the world so far, and of that the addresses of examples (RFC 9637), of which
+# older Pythons do not know.
+_ASSIGNED, _EXAMPLES = ip_network("2000::/3"), ip_network("3fff::/20")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +30,19 @@ def destination(url: str) -> Destination:
     try:
         parts = urlsplit(url)
         port = parts.port
+        # A resolver is asked for names of labels of up to 63 letters each.
+        (parts.hostname or "").encode("idna")
     except ValueError as error:
         raise OptionInvalid("url", url, f"give an address such as https://host/path ({error})") from None
     if parts.scheme not in PORTS or not parts.hostname or len(url) > LONGEST_URL or not url.isprintable():
         raise OptionInvalid("url", url, "give an address such as https://host/path")
-    if parts.username is not None or parts.password is not None or parts.fragment or not url.isascii():
+    if (
+        parts.username is not None
+        or parts.password is not None
+        or parts.fragment
+        or " " in url
+        or not url.isascii()
+    ):
         raise OptionInvalid("url", parts.hostname, "give it without user, password, fragment and blanks")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Destination(parts.scheme, parts.hostname, port or PORTS[parts.scheme], target)
@@ -41,7 +52,11 @@ def is_public(address: str) -> bool:
     """Read whether an IP address is anybody's, and not one of this machine or of a private network."""
     found = ip_address(address.partition("%")[0])
     inner = _inner(found)
-    return found.is_global and not found.is_multicast and (inner is None or is_public(str(inner)))
+    if inner is not None:
+        return found.is_global and is_public(str(inner))
+    if isinstance(found, IPv6Address) and (found not in _ASSIGNED or found in _EXAMPLES):
+        return False
+    return found.is_global and not found.is_multicast
 
 
 def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | None:

@@ -228,13 +228,13 @@ declare
             then format('priority is %s: give a whole number from 0 to 9', priority)
         when max_attempts is null or max_attempts not between 1 and 10000
             then format('max_attempts is %s: give a whole number from 1 to 10000', max_attempts)
-        when timeout is null or timeout not between interval '1 millisecond' and interval '10 years'
+        when timeout is null or timeout not between interval '1 millisecond' and interval '3650 days'
             then format('timeout is %s: it must lie between 1 millisecond and ten years', timeout)
         when run_at is not null and delay is not null then 'delay: give either run_at or delay'
         when not isfinite(run_at) then format('run_at is %s: give a moment that comes', run_at)
         when extract(year from run_at at time zone 'UTC') not between 1 and 9999
             then format('run_at is %s: it lies outside the years 1 to 9999 in UTC', run_at)
-        when delay not between interval '0' and interval '10 years'
+        when delay not between interval '0' and interval '3650 days'
             then format('delay is %s: it must lie between 0 seconds and ten years', delay)
         when retry is not null and coalesce(retry ->> 'kind', '') not in ('exponential', 'linear', 'constant')
             then 'retry: give a JSON object whose kind is exponential, linear or constant'
