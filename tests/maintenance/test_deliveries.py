@@ -20,7 +20,7 @@ from holdfast.errors import (
     StateConflict,
 )
 from holdfast.maintenance.deliverer import IDLE, Deliverer
-from holdfast.model.delivery import DeliveryEvent, DeliveryState
+from holdfast.model.delivery import AT_ONCE, DeliveryEvent, DeliveryState
 from holdfast.model.outcome import Outcome, PutBack
 from holdfast.rules.signature import is_signed
 from holdfast.runners.courier import Courier
@@ -120,6 +120,36 @@ async def test_an_end_is_told_with_a_signature(
     assert (delivery.status, delivery.problem, str(delivery.id)) == (200, None, headers["holdfast-delivery"])
     await look()
     assert len(await operator.find()) == 1, "what carries deliveries is told of as well"
+
+
+async def test_an_endpoint_that_never_answers_holds_no_other_up(
+    scene: Scene,
+    operator: DeliveryOperator,
+    receiver: Receiver,
+    look: Look,
+    work: StartWorker,
+    eventually: Callable[..., Awaitable[Any]],
+) -> None:
+    """It has so many slots and no more, however much there is to tell it."""
+    never = asyncio.Event()
+
+    async def hang(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await never.wait()
+        writer.close()
+
+    async with await asyncio.start_server(hang, "127.0.0.1", 0) as deaf:
+        await operator.add("deaf", f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/")
+        # More than time out while the test waits.
+        for _ in range(5 * AT_ONCE):
+            await scene.complete(await scene.one())
+        await look()
+        await operator.add("hub", receiver.url, Wish(kinds=["greet"]))
+        await scene.complete(await scene.one())
+        await look()
+        await work(Courier(scene.db.database, private=True).app(), slots=2 * AT_ONCE)
+        await eventually(lambda: operator.find(endpoint="hub", state=DeliveryState.DELIVERED))
+        assert {one.state for one in await operator.find(endpoint="deaf")} == {DeliveryState.WAITING}
+        never.set()
 
 
 async def test_an_endpoint_is_told_what_it_wants(

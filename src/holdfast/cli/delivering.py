@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from holdfast.cli.wiring import MaintenanceProcess
-from holdfast.model.delivery import QUEUE
+from holdfast.model.delivery import AT_ONCE, QUEUE
 from holdfast.runners.courier import Courier
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.worker import Worker
 
-# Each waits for somebody else's server, so there may be many.
-SLOTS = 20
+# Each waits for somebody else's server, so there may be many: eight endpoints that do not answer fill them.
+SLOTS = 8 * AT_ONCE
 
 
 class DeliveryWorker:

@@ -10,6 +10,7 @@ from holdfast.app.options import checked_text
 from holdfast.errors import DeliveryNotFound, EndpointNotFound, EndpointTaken, StateConflict
 from holdfast.model.audit import Mandate
 from holdfast.model.delivery import (
+    AT_ONCE,
     ENDS,
     DeliveryEvent,
     DeliveryRecord,
@@ -59,7 +60,7 @@ class DeliveryOperator:
             created_by=self._actor,
         )
         async with self._database.transaction() as connection:
-            if await self._database.run(deliveries.add_endpoint(new), connection) is None:
+            if await self._database.run(deliveries.add_endpoint(new, AT_ONCE), connection) is None:
                 raise EndpointTaken(name)
             after = {"url": url, "events": new.events, "queues": wish.queues, "kinds": wish.kinds}
             await self._audit(connection, "endpoint.add", f"endpoint {name}", reason, {"after": after})
@@ -109,7 +110,9 @@ class DeliveryOperator:
             await self._database.run(
                 deliveries.note_delivery(delivery_id, None, "asked for again"), connection
             )
-            [handle] = await self._database.run(jobs.enqueue_jobs([carrier(delivery_id)]), connection)
+            [handle] = await self._database.run(
+                jobs.enqueue_jobs([carrier(delivery_id, found[0].endpoint)]), connection
+            )
             await self._database.run(deliveries.carry_deliveries([delivery_id], [handle.id]), connection)
             subject = f"delivery {delivery_id}"
             detail = {"before": {"job": found[0].carrier_id}, "after": {"job": handle.id}}

@@ -30,12 +30,12 @@ class Deliverer(Duty):
         async with self.database.transaction() as connection:
             await self.database.run(feed.plan_by_time(TIMEOUT), connection)
             planned = await self.database.run(deliveries.plan_deliveries(term, horizon, BATCH), connection)
-            if planned.ids:
+            if planned.made:
                 handles = await self.database.run(
-                    jobs.enqueue_jobs([carrier(one) for one in planned.ids]), connection
+                    jobs.enqueue_jobs([carrier(*one) for one in planned.made]), connection
                 )
-                carriers = [handle.id for handle in handles]
-                await self.database.run(deliveries.carry_deliveries(planned.ids, carriers), connection)
-        if planned.ids:
-            self.events.emit("deliveries.made", count=len(planned.ids))
+                ids, carriers = [one for one, _ in planned.made], [handle.id for handle in handles]
+                await self.database.run(deliveries.carry_deliveries(ids, carriers), connection)
+        if planned.made:
+            self.events.emit("deliveries.made", count=len(planned.made))
         return 0.0 if planned.more else LOOK_EVERY

@@ -14,6 +14,8 @@ QUEUE = "holdfast:deliveries"
 # With the rests of the default backoff the last try is made a day after the first one.
 MAX_ATTEMPTS = 30
 TIMEOUT = 60.0
+# How many deliveries may be under way to one endpoint at once, until an operator says otherwise.
+AT_ONCE = 5
 
 
 class DeliveryEvent(StrEnum):
@@ -71,7 +73,16 @@ class DeliveryRecord(msgspec.Struct, frozen=True, kw_only=True):
     state: DeliveryState
 
 
-def carrier(delivery_id: int) -> NewJob:
-    """Return the job that carries a delivery."""
-    args = f'{{"delivery": {delivery_id}}}'
-    return NewJob(kind=KIND, queue=QUEUE, args=args, max_attempts=MAX_ATTEMPTS, timeout=TIMEOUT)
+def carrier(delivery_id: int, endpoint: str) -> NewJob:
+    """Return the job that carries a delivery.
+
+    Its key is the endpoint's name: one that takes connections and never answers must not hold up others.
+    """
+    return NewJob(
+        kind=KIND,
+        queue=QUEUE,
+        args=f'{{"delivery": {delivery_id}}}',
+        max_attempts=MAX_ATTEMPTS,
+        timeout=TIMEOUT,
+        concurrency_key=endpoint,
+    )

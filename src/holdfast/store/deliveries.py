@@ -20,9 +20,9 @@ def delivery_horizon() -> Statement[datetime | None]:
 
 @dataclass(frozen=True, slots=True)
 class PlannedDeliveries:
-    """The ids of new deliveries; *more* says that there is more history to look at."""
+    """The ids of new deliveries with the names of their endpoints; *more* says that there is more history."""
 
-    ids: list[int]
+    made: list[tuple[int, str]]
     more: bool
 
 
@@ -32,7 +32,8 @@ def plan_deliveries(term: int, horizon: datetime, limit: int) -> Statement[Plann
 
 
 def _planned(rows: Sequence[Row]) -> PlannedDeliveries:
-    return PlannedDeliveries([row[0] for row in rows if row[0] is not None], any(row[1] for row in rows))
+    made = [(row[0], row[1]) for row in rows if row[0] is not None]
+    return PlannedDeliveries(made, any(row[2] for row in rows))
 
 
 def carry_deliveries(ids: Sequence[int], carriers: Sequence[int]) -> Statement[list[int]]:
@@ -106,8 +107,8 @@ class NewEndpoint:
     created_by: str
 
 
-def add_endpoint(new: NewEndpoint) -> Statement[int | None]:
-    """Remember an endpoint; None: another one has its name."""
+def add_endpoint(new: NewEndpoint, at_once: int) -> Statement[int | None]:
+    """Remember an endpoint, and how many deliveries each gets *at_once*; None: another one has its name."""
     parameters = (
         new.name,
         new.url,
@@ -116,6 +117,7 @@ def add_endpoint(new: NewEndpoint) -> Statement[int | None]:
         list(new.queues),
         list(new.kinds),
         new.created_by,
+        at_once,
     )
     return Statement("add_endpoint", _SQL["add_endpoint"], parameters, first_value)
 

@@ -9,7 +9,8 @@ having exists (select from holdfast.endpoints);
 
 -- name: plan_deliveries
 -- Makes a delivery for each end up to $2 that an endpoint wants to be told of, looking at up to $3 ends of each sort from
--- where the last look ended, and remembers where this one did.  Answers the new deliveries; one row without an id where
+-- where the last look ended, and remembers where this one did.  Answers the new deliveries with the names of their
+-- endpoints; one row without an id where
 -- there was nothing, and no row where somebody else leads.  The last column says that there is more to look at.
 -- Only for the leader of term $1; locks the places.  What carries deliveries is not told of.  After plan_by_time.
 with place as materialized (
@@ -67,10 +68,11 @@ with place as materialized (
          and (e.kinds = '{}' or n.kind = any (e.kinds)) and n.at >= e.created_at
     where n.kind <> 'holdfast:deliver'
     on conflict do nothing
-    returning id
+    returning id, endpoint_id
 )
-select m.id, (select bool_or(r.seen = $3::integer) from reached r)
-from (select p.source from place p where p.source = 'jobs') lead left join made m on true;
+select m.id, e.name, (select bool_or(r.seen = $3::integer) from reached r)
+from (select p.source from place p where p.source = 'jobs') lead
+left join (made m join holdfast.endpoints e on e.id = any (array[m.endpoint_id])) on true;
 
 -- name: carry_deliveries
 -- Remembers which jobs carry these deliveries, one array per column.
@@ -109,10 +111,13 @@ order by d.id desc
 limit $4::integer;
 
 -- name: add_endpoint
--- Remembers who wants to be told of what, from now on.  No row: another endpoint has that name.
+-- Remembers who wants to be told of what, from now on, and with the first one how many deliveries may be under way to
+-- one endpoint at once: $8, unless an operator has said otherwise.  No row: another endpoint has that name.
 with begun as (
     update holdfast.delivery_places p set moment = holdfast.now(), job_id = 0
     where not exists (select from holdfast.endpoints)
+), limited as (
+    insert into holdfast.queues (name, key_limit) values ('holdfast:deliveries', $8::integer) on conflict do nothing
 ), told as (
     select pg_notify('holdfast', 'deliveries')
 )
