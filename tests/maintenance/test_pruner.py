@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.client.delivery_operator import DeliveryOperator
 from holdfast.maintenance.pruner import Pruner
 from holdfast.model.audit import Mandate
 from holdfast.store import interventions, prune
@@ -249,6 +250,25 @@ async def test_a_child_that_was_kept_for_its_parent_is_not_forgotten(
         await pruner.lead(term)
         left.append(child in (await remains(scene))["jobs"])
     assert left == [True, False]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_an_end_that_somebody_is_to_be_told_of_is_kept_until_then(
+    scene: Scene, clock: Clock, duty: Any, is_told: bool
+) -> None:
+    """After a long stand-still the pruner may come by before the deliverer does."""
+    await clock.set(NOON - 25 * DAY)
+    if is_told:
+        await DeliveryOperator(scene.db.database, "me").add("hub", "https://example.com")
+    await ended(scene, NOON - 26 * DAY)
+    (late,) = await ended(scene, NOON - 24 * DAY)
+    await clock.set(NOON)
+    term = await scene.lead()
+    await duty(Pruner).lead(term)
+    assert (await remains(scene))["jobs"] == ({late} if is_told else set())
+    await scene.db.fetch("update holdfast.delivery_places set moment = holdfast.now()")
+    await duty(Pruner).lead(term)
+    assert (await remains(scene))["jobs"] == set()
 
 
 async def test_old_log_lines_outside_the_partitions_go(scene: Scene, clock: Clock, duty: Any) -> None:

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 import holdfast
-from holdfast.errors import InputInvalid, ScheduleInvalid
+from holdfast.errors import InputInvalid, OptionInvalid, ScheduleInvalid
 from holdfast.maintenance.scheduler import LONGEST_REST, Scheduler
 from holdfast.model.schedule import MissedTicks, Overlap
 from holdfast.store import schedules
@@ -61,6 +61,19 @@ async def test_a_new_rule_begins_with_its_own_next_tick(scene: Scene, clock: Clo
     changed = await stored(scene)
     assert (changed.cron, changed.every, changed.paused) == (None, minutes(20), True)
     assert changed.next_tick_at == NOON + minutes(100)
+
+
+@pytest.mark.parametrize("name", [5, "", "a\0b", "\ud800", "x" * 201])
+def test_a_name_that_cannot_be_stored_is_refused_when_it_is_registered(name: Any) -> None:
+    """Not by the database, when a worker starts."""
+    app = holdfast.App()
+
+    @app.job
+    async def beat() -> None:
+        pass
+
+    with pytest.raises(OptionInvalid, match="name is "):
+        app.schedule(name, beat.job(), every=timedelta(hours=1))
 
 
 async def test_a_wrong_schedule_ends_the_start(scene: Scene, duty: Make) -> None:

@@ -230,13 +230,13 @@ class App:
         becomes of ticks that nobody fired in time, of which *all* makes up for at most *max_missed*;
         *overlap* (allow, skip) what becomes of a tick while the former one's job still lives.
         With *labels*, *runner*, *pin_for*, *on_loss* or *stall_limit* its jobs are for runners.
-        Raises `ScheduleInvalid`.
+        Raises `ScheduleInvalid`, `OptionInvalid`.
         """
         if not isinstance(request, JobRequest):
             raise OptionInvalid("request", request, "give what the handler's .job(...) returns")
         if request.own is not None:
             check_names(request.own, KEPT_BY_SCHEDULES)
-        if name in self.schedules:
+        if checked_text("name", name, most=200) in self.schedules:
             msg = f"schedule {name!r} is registered already: give one of the two another name"
             raise InputInvalid(msg)
         job = resolved(request, Options(**wishes))

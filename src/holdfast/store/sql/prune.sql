@@ -16,7 +16,7 @@ where q.retention < make_interval(secs => greatest($1::double precision, $2::dou
 -- for all), that ended from $4 (null for ever) to before $5, with ids after $6, in order of id.
 -- Answers how many there were and the last id; the latter is null where none is left.
 -- A child is kept for as long as its parent lives or may be taken up again: it may still want the child's result.
--- A job that lives again loses only the row of its former end.  Locks finished_jobs rows in id order, skipping those
+-- What endpoints may yet have to be told of stays until the deliverer has come by.  A job that lives again loses only the row of its former end.  Locks finished_jobs rows in id order, skipping those
 -- that others hold, so an operator's retry and this never take the same job.  Only for the leader of term $1.
 with old as materialized (
     select f.job_id from holdfast.finished_jobs f
@@ -28,6 +28,8 @@ with old as materialized (
                union all
                select from holdfast.finished_jobs p
                where p.job_id = f.parent_id and p.outcome in ('failed', 'cancelled')))
+      and f.finished_at < coalesce((select min(p.moment) from holdfast.delivery_places p
+                                    where exists (select from holdfast.endpoints)), 'infinity')
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by f.job_id
     limit $7::integer
