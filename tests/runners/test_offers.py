@@ -9,6 +9,7 @@ from hashlib import sha256
 import msgspec
 import pytest
 
+from holdfast.errors import AssignmentStale
 from holdfast.store import offers
 from tests.runners.conftest import Yard, fence, listed
 
@@ -81,6 +82,60 @@ async def test_a_sync_lists_what_the_runner_should_hold(yard: Yard) -> None:
     answer = await machine.sync(listed(mine), listed(done), free=1)
     assert [(one.job, one.state) for one in answer.hold] == [(mine.job, "running"), (new, "offered")]
     assert [(one.job, one.truth and one.truth.state) for one in answer.refused] == [(done.job, "completed")]
+
+
+@pytest.mark.usefixtures("only_woken")
+async def test_a_sync_shows_no_more_offers_than_are_free(yard: Yard) -> None:
+    """What there is no room for is no news either: the answer is held back, as the runner wished."""
+    machine = await yard.machine(slots=2)
+    await yard.enqueue(2)
+    first, second = await machine.claim(count=2)
+    assert [(one.job, one.state) for one in (await machine.sync(free=1)).hold] == [(first.job, "offered")]
+    waiting = asyncio.create_task(machine.sync(free=0, wait=30))
+    await yard.desk_hears(machine)
+    # A cancel that goes with it is not told either, and so it is not delivered.
+    await yard.client.cancel(second.job)
+    async with asyncio.timeout(5):
+        assert (await waiting).hold == []
+    answer = await machine.sync(listed(first, "accepted"), free=1)
+    assert [(one.job, one.cancel is not None) for one in answer.hold] == [
+        (first.job, False),
+        (second.job, True),
+    ]
+    rungs = "select rungs ? 'delivered' from holdfast.assignments where job_id = $1"
+    assert await yard.db.value(rungs, second.job)
+
+
+@pytest.mark.usefixtures("only_woken")
+async def test_a_runner_that_is_going_gives_back_what_it_has_not_accepted(yard: Yard) -> None:
+    """The offer has crossed its word: another runner gets the job at once, and nothing is counted."""
+    machine = await yard.machine(slots=2)
+    await yard.enqueue()
+    busy = await machine.one()
+    await machine.start(busy)
+    [job_id] = await yard.enqueue()
+    crossed = await machine.one()
+    answer = await machine.sync(listed(busy), free=0, draining=True)
+    assert [(one.job, one.state) for one in answer.hold] == [(busy.job, "running")]
+    assert await yard.live(job_id) == ("available", 1, 0)
+    with pytest.raises(AssignmentStale):
+        await machine.accept(crossed)
+    other = await yard.machine("build-2")
+    assert fence(await other.one()) == (job_id, 2)
+
+
+async def test_what_a_runner_that_leaves_has_not_accepted_goes_back(yard: Yard) -> None:
+    """It holds nothing, so it may go; it is offline, and is offered nothing more."""
+    machine = await yard.machine()
+    [job_id] = await yard.enqueue()
+    await machine.one()
+    await machine.leave()
+    assert await yard.live(job_id) == ("available", 1, 0)
+    assert await yard.db.value("select state from holdfast.workers") == "offline"
+    [released] = await yard.db.fetch(
+        "select outcome, reason from holdfast.attempts where job_id = $1", job_id
+    )
+    assert released == ("released", "runner build-1 takes nothing new")
 
 
 async def test_an_offer_that_is_accepted_while_it_expires_stays(yard: Yard) -> None:

@@ -66,7 +66,7 @@ async def test_an_offer_that_was_never_confirmed_is_not_requeued(yard: Yard) -> 
     [job_id] = await yard.enqueue()
     offer = await machine.one()
     for _ in range(3):
-        answer = await machine.sync()
+        answer = await machine.sync(free=1)
         assert [(one.job, one.attempt, one.state) for one in answer.hold] == [(job_id, 1, "offered")]
         assert answer.hold[0].assignment is not None
         assert answer.hold[0].assignment.spec_sha256 == offer.spec_sha256

@@ -296,6 +296,7 @@ async def test_a_runner_leaves_with_empty_hands(service: Service, client: holdfa
     """409 while it holds something, then 204."""
     runner = await register(service)
     _, place = await offered(client, runner)
+    await runner.post(f"{place}/accept", json={})
     assert problem(await runner.post("/runner/v1/leave", json={})) == (409, "runner-holding")
     await runner.post(f"{place}/finish", json={"outcome": "released"})
     assert (await runner.post("/runner/v1/leave", json={"number": 9})).status_code == 204

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -35,6 +35,7 @@ from holdfast.runners.messages import (
     Synced,
     Word,
 )
+from holdfast.runners.taking import tell_taken
 from holdfast.runners.telling import told_cancel, told_hold, told_intervals, told_offer, told_refusal
 from holdfast.runtime.events import Events
 from holdfast.store import assignments, offers
@@ -78,11 +79,9 @@ class Conversation:
         held = await self._holdings.ask(runner.id)
         compared = reconcile(held, listed, asked.number)
         await self._take_missing(runner, compared)
-        shown = await self._show_again(compared.unseen)
+        shown = await self._show_unseen(runner, asked, compared.unseen)
         free = 0 if asked.draining or runner.state is not WorkerState.ONLINE else asked.free - len(shown)
-        urgent = bool(refused or shown) or any(
-            one.cancel_requested_at is not None and not one.cancel_delivered for one in held
-        )
+        urgent = bool(refused or shown or _undelivered(one for one in held if one.accepted))
         wait = 0.0 if urgent else min(asked.wait, self._intervals.sync_wait)
         shown += await self._new(runner, max(0, free), wait)
         return await self._synced(runner, caller, asked, shown, refused)
@@ -180,8 +179,17 @@ class Conversation:
         if compared.missing:
             fences = [Fence(one.job_id, one.attempt) for one in compared.missing]
             taken = await self._database.run(assignments.take_missing(fences, [runner.id] * len(fences)))
-            fates = {one.job_id: one.fate for one in taken}
-            self._events.emit("assignments.taken", count=len(taken), fates=fates)
+            tell_taken(self._events, taken)
+
+    async def _show_unseen(self, runner: Runner, asked: Sync, unseen: Sequence[Held]) -> list[Offer]:
+        """Show offers again that the runner has room for; one that is going gives them back."""
+        if unseen and asked.draining:
+            # An older request of this runner that still waits would be offered the same again.
+            self._dispatcher.ring(runner.id)
+            taken = await self._database.run(offers.release_offers(runner.id))
+            tell_taken(self._events, taken)
+            return []
+        return await self._show_again(unseen[: asked.free])
 
     async def _show_again(self, unseen: Sequence[Held]) -> list[Offer]:
         if not unseen:
@@ -211,19 +219,14 @@ class Conversation:
         news = {Fence(one.assignment.job_id, one.assignment.attempt): one for one in shown}
         grace = self._intervals.cancel_grace
         hold: list[Hold] = []
-        for one in held:
-            offer = news.get(Fence(one.job_id, one.attempt))
-            if one.accepted:
-                hold.append(told_hold(one, grace))
-            elif offer is not None:
-                told = told_hold(one, grace)
-                hold.append(msgspec.structs.replace(told, assignment=told_offer(offer, grace)))
-        undelivered = [
-            Fence(one.job_id, one.attempt)
-            for one in held
-            if one.cancel_requested_at is not None and not one.cancel_delivered
-        ]
-        if undelivered:
+        listed = [one for one in held if one.accepted or Fence(one.job_id, one.attempt) in news]
+        for one in listed:
+            told = told_hold(one, grace)
+            if not one.accepted:
+                offer = news[Fence(one.job_id, one.attempt)]
+                told = msgspec.structs.replace(told, assignment=told_offer(offer, grace))
+            hold.append(told)
+        if undelivered := _undelivered(listed):
             await self._database.run(assignments.note_delivered(undelivered))
         return Synced(
             number=asked.number,
@@ -254,6 +257,15 @@ class Conversation:
         for one in held:
             found[one.worker_id].append(one)
         return [found[worker_id] for worker_id in worker_ids]
+
+
+def _undelivered(held: Iterable[Held]) -> list[Fence]:
+    """Return what is to be cancelled and was not told so by any answer."""
+    return [
+        Fence(one.job_id, one.attempt)
+        for one in held
+        if one.cancel_requested_at is not None and not one.cancel_delivered
+    ]
 
 
 def _life(

@@ -14,9 +14,10 @@ from holdfast.model.worker import WorkerState
 from holdfast.rules.liveness import Intervals
 from holdfast.runners.hearing import Hearing, RunnerCaller
 from holdfast.runners.messages import PROTOCOLS, Register, Registered, RunnerName
+from holdfast.runners.taking import tell_taken
 from holdfast.runners.telling import told_intervals
 from holdfast.runtime.events import Events
-from holdfast.store import audit, runners, tokens, workers
+from holdfast.store import audit, offers, runners, tokens, workers
 from holdfast.store.addressed import AddressedDatabase
 from holdfast.store.database import Database
 from holdfast.store.runners import NewRunner
@@ -58,11 +59,18 @@ class Registrar:
         )
 
     async def leave(self, caller: RunnerCaller) -> None:
-        """Let a runner go that holds nothing; raises `RunnerHolding`, `RunnerSuperseded`."""
+        """Let a runner go that holds nothing; raises `RunnerHolding`, `RunnerSuperseded`.
+
+        What it was offered and has not accepted goes back: the answer may have crossed its farewell.
+        """
         runner = await self._hearing.hear(caller)
-        if not await self._database.run(runners.leave_runner(caller.worker_id, caller.token_id)):
-            raise RunnerHolding(caller.worker_id)
+        async with self._database.transaction() as connection:
+            leaving = runners.leave_runner(caller.worker_id, caller.token_id)
+            if not await self._database.run(leaving, connection):
+                raise RunnerHolding(caller.worker_id)
+            taken = await self._database.run(offers.release_offers(caller.worker_id), connection)
         self._hearing.forget()
+        tell_taken(self._events, taken)
         self._events.emit("runner.left", worker_id=runner.id, runner=runner.name)
 
     async def _check_own(self, name: str, own: int) -> None:

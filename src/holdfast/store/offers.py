@@ -113,6 +113,11 @@ def expire_offers(term: int, seconds: float, limit: int) -> Statement[list[Rescu
     return Statement("expire_offers", _SQL["expire_offers"], (term, seconds, limit), rescued)
 
 
+def release_offers(worker_id: int) -> Statement[list[Rescued]]:
+    """Release what a runner was offered and has not accepted."""
+    return Statement("release_offers", _SQL["release_offers"], (worker_id,), rescued)
+
+
 @dataclass(frozen=True, slots=True)
 class Unpinned:
     """How many jobs others may take now, and the seconds until the next one."""

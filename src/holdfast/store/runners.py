@@ -72,7 +72,7 @@ def _runner(row: Row) -> Runner:
 
 
 def leave_runner(worker_id: int, token_id: int) -> Statement[bool]:
-    """Let a runner go; False: it holds something, or another registration has its name."""
+    """Let a runner go; False: it has accepted something, or another registration has its name."""
     return Statement("leave_runner", _SQL["leave_runner"], (worker_id, token_id), is_any)
 
 

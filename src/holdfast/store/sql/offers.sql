@@ -155,6 +155,22 @@ from (select array_agg(s.job_id) as job_ids,
       from silent s having count(*) > 0) s,
      holdfast.take_away(s.job_ids, s.reasons) t;
 
+-- name: release_offers
+-- Releases what runner $1 was offered and has not accepted, unspent, and answers it.  Locks live_jobs rows and their
+-- assignments, skipping those that others hold: an acceptance that lands meanwhile must be seen.
+with unaccepted as materialized (
+    select l.job_id, 'runner ' || w.name || ' takes nothing new' as reason
+    from holdfast.live_jobs l
+    join holdfast.assignments a on a.job_id = any (array[l.job_id]) and a.attempt = any (array[l.attempt])
+    join holdfast.workers w on w.id = any (array[l.worker_id])
+    where l.worker_id = $1::bigint and l.state = 'claimed' and a.accepted_at is null
+    order by l.job_id
+    for update of l, a skip locked
+)
+select t.job_id, t.kind, t.fate
+from (select array_agg(u.job_id) as job_ids, array_agg(u.reason) as reasons from unaccepted u having count(*) > 0) u,
+     holdfast.take_away(u.job_ids, u.reasons) t;
+
 -- name: unpin_jobs
 -- Lets others take up to $2 jobs whose runner had its time.  Answers how many, and the seconds until the next falls due, null
 -- where there is none.  Only for the leader of term $1.  Locks placements' rows, skipping those that others hold.

@@ -58,10 +58,15 @@ from locked k where w.id = any (array[k.id])
 returning w.id, w.name, w.term, w.state, w.labels, w.kinds, w.queues, w.slots, w.capacity::text;
 
 -- name: leave_runner
--- The runner goes in good order.  Zero rows: it holds something, or another registration has its name.
+-- The runner goes in good order.  What it was offered and has not accepted it does not hold: see release_offers, after this in
+-- the same transaction, for nothing is offered to it from now on.  Locks the worker's row.  Zero rows: it holds something, or
+-- another registration has its name.
 update holdfast.workers w set state = 'offline', ended_at = holdfast.now(), expires_at = holdfast.now()
 where w.id = $1::bigint and w.token_id = $2::bigint
-  and not exists (select from holdfast.live_jobs l where l.worker_id = any (array[w.id]))
+  and not exists (
+      select from holdfast.live_jobs l
+      join holdfast.assignments a on a.job_id = any (array[l.job_id]) and a.attempt = any (array[l.attempt])
+      where l.worker_id = any (array[w.id]) and a.accepted_at is not null)
 returning w.id;
 
 -- name: resume_runner
