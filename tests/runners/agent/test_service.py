@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from holdfast.client.operator import Operator
 from holdfast.model.token import Role
 from holdfast.runners.agent.agent import Agent
 from holdfast.runners.agent.config import AgentConfig
+from holdfast.runners.agent.execution import Cause
 from holdfast.runtime.events import Events
 from holdfast.testing import Probe, ThrowawayDatabase
 from tests.runners.agent import trade
@@ -331,6 +332,33 @@ async def test_a_cancel_stops_a_handler(
     with pytest.raises(holdfast.JobCancelled):
         await client.wait(job_id, timeout=8)
     assert kind != "linger" or (await log(job_id)).endswith("tidied\n")
+
+
+@pytest.mark.parametrize("way", ["cancel", "timeout", "stop"])
+@pytest.mark.parametrize(("kind", "state"), [("conclude", "completed"), ("despair", "failed")])
+async def test_a_handler_that_is_stopped_may_say_itself_what_it_came_to(
+    kind: str, state: str, way: str, runner: Any, client: holdfast.Client, log: Any, eventually: Any
+) -> None:
+    """What was done is recorded and not done again, as on a worker; so is that it can never be done."""
+    agent: Agent = await runner(app="tests.runners.agent.trade:app", kinds=KINDS)
+    job_id = await ask(client, trade.app.request(kind, {}))
+
+    async def has_begun() -> bool:
+        return "waiting" in await log(job_id)
+
+    await eventually(has_begun)
+    match way:
+        case "cancel":
+            await client.cancel(job_id)
+        case "stop":
+            await agent.stop(0.0)
+        case _:
+            assert agent.roster is not None
+            agent.roster.interrupt(Cause.TIMEOUT)
+    with suppress(holdfast.JobFailed):
+        assert await client.wait(job_id, timeout=20) == "enough"
+    record = await client.job(job_id)
+    assert (record.state, record.attempt) == (state, 1)
 
 
 async def test_the_program_runs_from_the_command_line(

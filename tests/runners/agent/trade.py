@@ -62,6 +62,28 @@ async def linger() -> str:
 
 
 @app.job
+async def conclude() -> str:
+    """Wait until somebody stops it, and have done enough then."""
+    print("waiting", flush=True)
+    try:
+        await asyncio.sleep(100)
+    except asyncio.CancelledError:
+        return "enough"
+    return "all"
+
+
+@app.job
+def despair() -> None:
+    """Wait until somebody stops it, and never want to be begun again then."""
+    print("waiting", flush=True)
+    try:
+        time.sleep(100)
+    except KeyboardInterrupt:
+        msg = "no more"
+        raise holdfast.Poison(msg) from None
+
+
+@app.job
 def brood() -> None:
     """Wait on the main thread."""
     print("brooding", flush=True)

@@ -187,7 +187,7 @@ class Execution:
             self._logs.mask([*work.secrets, assignment.token.encode(), self._bench.connection.token.encode()])
             end = await self._run(work) if await self._may_begin() else None
             self._logs.close()
-            if end is None or self.cause is not None:
+            if end is None or (self.cause is not None and not work.is_decided):
                 return self._stopped(end)
             found = await asyncio.to_thread(find, self._folder / "work", work.artifacts, config.artifacts)
             kept = await send(self._bench.connection, assignment, found, self._logs.say)

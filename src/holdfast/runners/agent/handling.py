@@ -60,6 +60,16 @@ class HandlerWork(Work):
             stack.callback(self._ours.close)
             stack.callback(self._theirs.close)
 
+    @property
+    def is_decided(self) -> bool:
+        """True where the handler has returned, or raised for good: as on a worker, that is what counts."""
+        match self._ending:
+            case None:
+                return False
+            case wire.Raised(poison=poison):
+                return poison
+        return True
+
     async def attend(self, program: Program) -> ProgramEnd:
         """Tell the handler what to do, hear what comes of it, and wait for its end."""
         self._theirs.close()

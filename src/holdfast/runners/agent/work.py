@@ -33,6 +33,11 @@ class Work(ABC):
     def __exit__(self, *_: object) -> None:
         return
 
+    @property
+    def is_decided(self) -> bool:
+        """True where the work has said itself what it came to: a stop on its way changes nothing of that."""
+        return False
+
     async def attend(self, program: Program) -> ProgramEnd:
         """Wait for the program's end."""
         return await program.wait()
