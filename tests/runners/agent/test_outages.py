@@ -78,7 +78,7 @@ async def test_output_beyond_the_buffer_is_a_marked_gap(
     counterpart: Counterpart, runner: Any, probe: Probe, gate: Gate
 ) -> None:
     """A flood while the server is away keeps its newest part; what is missing is told, never hidden."""
-    await runner(log_buffer=3 * 100_000)
+    await runner(log_buffer=100_000)
     entry = await counterpart.offer(script=f"echo begin; {gate}; seq -w 1 100000; echo end")
     await counterpart.until(lambda: "begin" in entry.log())
     await counterpart.stop()
@@ -90,7 +90,8 @@ async def test_output_beyond_the_buffer_is_a_marked_gap(
     whole = b"begin\n" + b"".join(b"%06d\n" % number for number in range(1, 100_001)) + b"end\n"
     assert stream == "stdout"
     assert entry.logs["stdout"] == whole[:offset] + whole[offset + length :]
-    assert length > len(whole) - 200_000
+    # One stream alone may fill the buffer, but for the piece that makes room.
+    assert len(whole) - 110_000 < length < len(whole) - 70_000
 
 
 @pytest.mark.parametrize(("on_loss", "outcome"), [("retry", "lost"), ("hold", "completed")])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.runners.agent.spool import Spool
+from holdfast.runners.agent.spool import Budget, Spool
 
 
 class SpoolMachine(RuleBasedStateMachine):
@@ -21,7 +21,7 @@ class SpoolMachine(RuleBasedStateMachine):
 
         self.folder = tempfile.TemporaryDirectory()
         self.bound = bound
-        self.spool = Spool(Path(self.folder.name), "stdout", bound=bound, segment=segment)
+        self.spool = Spool(Path(self.folder.name), "stdout", Budget(bound), segment=segment)
         self.written = b""
         self.sent = b""
 
@@ -81,7 +81,7 @@ def test_what_fits_comes_out_as_it_went_in(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]
 ) -> None:
     """Below the bound nothing is lost, however it was cut."""
-    spool = Spool(tmp_path_factory.mktemp("spool"), "stdout", bound=10_000, segment=16)
+    spool = Spool(tmp_path_factory.mktemp("spool"), "stdout", Budget(10_000), segment=16)
     for piece in pieces:
         spool.append(piece)
     assert spool.read(10_000) == b"".join(pieces)
@@ -91,7 +91,7 @@ def test_what_fits_comes_out_as_it_went_in(
 
 def test_the_newest_output_is_what_is_kept(tmp_path: Path) -> None:
     """Of a flood the end tells more than the beginning; how much is lost is known."""
-    spool = Spool(tmp_path, "stdout", bound=100, segment=20)
+    spool = Spool(tmp_path, "stdout", Budget(100), segment=20)
     spool.append(bytes(range(250)))
     assert spool.lost >= 150
     spool.acknowledge(spool.lost)
@@ -100,8 +100,23 @@ def test_the_newest_output_is_what_is_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_flood_in_one_stream_costs_a_quiet_one_nothing(tmp_path: Path) -> None:
+    """They share what may wait: one alone may have nearly all of it, and gives it up to the others."""
+    budget = Budget(100)
+    loud, quiet = (Spool(tmp_path, name, budget, segment=10) for name in ("stdout", "stderr"))
+    quiet.append(b"x" * 15)
+    loud.append(b"x" * 300)
+    assert (quiet.lost, loud.kept) == (0, 80)
+    quiet.append(b"x" * 25)
+    assert (quiet.lost, quiet.kept, loud.kept) == (0, 40, 60)
+    loud.give_up()
+    quiet.append(b"x" * 60)
+    assert (quiet.lost, quiet.kept) == (0, 100)
+    quiet.give_up()
+
+
 def test_a_disk_that_takes_nothing_costs_output_and_not_the_program(tmp_path: Path) -> None:
     """Where files cannot be written the output is a gap."""
-    spool = Spool(tmp_path / "gone", "stdout", bound=100)
+    spool = Spool(tmp_path / "gone", "stdout", Budget(100))
     spool.append(b"x" * 30)
     assert (spool.size, spool.lost) == (30, 30)

@@ -10,7 +10,7 @@ from holdfast.errors import ServerRefused, ServerUnavailable
 from holdfast.runners.agent.connection import Connection
 from holdfast.runners.agent.masking import Masker
 from holdfast.runners.agent.messages import Assignment, StreamTotal
-from holdfast.runners.agent.spool import Spool
+from holdfast.runners.agent.spool import Budget, Spool
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 
@@ -40,7 +40,8 @@ class LogShipper(Service):
     ) -> None:
         super().__init__(events)
         self._connection, self._assignment = connection, assignment
-        self._spools = {name: Spool(folder, name, bound=bound // len(STREAMS)) for name in STREAMS}
+        budget = Budget(bound)
+        self._spools = {name: Spool(folder, name, budget) for name in STREAMS}
         self._maskers: dict[str, Masker] = {name: Masker(()) for name in STREAMS}
         self._cut: set[str] = set()
         self._pause = FIRST_PAUSE

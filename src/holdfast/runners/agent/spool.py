@@ -21,16 +21,37 @@ class Segment:
     end: int
 
 
+class Budget:
+    """The *bytes* that the streams of one assignment may keep together.
+
+    The largest makes room: a few lines of a quiet stream outlive the flood of another one.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.bytes = most
+        self._spools: list[Spool] = []
+
+    def share(self, spool: Spool) -> None:
+        """Let a stream take part."""
+        self._spools.append(spool)
+
+    def keep(self) -> None:
+        """Drop what is too much."""
+        while sum(spool.kept for spool in self._spools) > self.bytes:
+            max(self._spools, key=lambda spool: spool.kept).drop_oldest()
+
+
 class Spool:
     """The bytes of one stream that the server does not have yet.
 
-    Offsets count from the stream's beginning, dropped bytes included.  Where more than *bound* bytes wait,
-    or the disk is full, the oldest are dropped: what `lost` answers then is marked as a gap.
+    Offsets count from the stream's beginning, dropped bytes included.  Where more wait than the *budget*
+    allows, or the disk is full, the oldest are dropped: what `lost` answers then is marked as a gap.
     """
 
-    def __init__(self, folder: Path, stream: str, *, bound: int, segment: int = SEGMENT) -> None:
+    def __init__(self, folder: Path, stream: str, budget: Budget, *, segment: int = SEGMENT) -> None:
         self._folder, self._stream = folder, stream
-        self._bound, self._segment = bound, min(segment, max(1, bound // 4))
+        self._budget, self._segment = budget, min(segment, max(1, budget.bytes // 4))
+        budget.share(self)
         self._segments: deque[Segment] = deque()
         self._file: BinaryIO | None = None
         self._digest = hashlib.sha256()
@@ -45,6 +66,11 @@ class Spool:
     def sha256(self) -> str:
         """The sum of what the server has accepted, in hex; gaps are no part of it."""
         return self._digest.hexdigest()
+
+    @property
+    def kept(self) -> int:
+        """How many bytes are on disk."""
+        return self.size - self._segments[0].start if self._segments else 0
 
     @property
     def lost(self) -> int:
@@ -62,8 +88,7 @@ class Spool:
             # A full disk must not stop the program; the gap tells.
             self._drop_all()
             self.size = end
-        while self._segments and self.size - self._segments[0].start > self._bound:
-            self._drop_first()
+        self._budget.keep()
 
     def _write(self, data: bytes) -> None:
         last = self._segments[-1] if self._segments else None
@@ -102,14 +127,15 @@ class Spool:
         self._digest.update(self._between(self.acknowledged + len(known), offset))
         self.acknowledged = max(self.acknowledged, min(offset, self.size))
         while self._segments and self._segments[0].end <= self.acknowledged:
-            self._drop_first()
+            self.drop_oldest()
 
     def give_up(self) -> None:
         """Drop what waits: nobody wants it, so it counts neither as sent nor as lost."""
         self._drop_all()
         self.acknowledged = self.size
 
-    def _drop_first(self) -> None:
+    def drop_oldest(self) -> None:
+        """Drop the oldest piece that is on disk."""
         first = self._segments.popleft()
         if not self._segments:
             self._close()
@@ -118,7 +144,7 @@ class Spool:
 
     def _drop_all(self) -> None:
         while self._segments:
-            self._drop_first()
+            self.drop_oldest()
 
     def _close(self) -> None:
         file, self._file = self._file, None
