@@ -230,6 +230,7 @@ async def test_a_malformed_sync_is_refused_and_changes_nothing(service: Service,
     [
         {"name": ""},
         {"name": "a b"},
+        {"name": "build-1\n"},
         {"slots": 0},
         {"slots": 1001},
         {"capacity": {"q": -1}},

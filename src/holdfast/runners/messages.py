@@ -17,6 +17,10 @@ LONGEST_INLINE_SPEC = 64 * 1024
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 Names = Annotated[list[Name], msgspec.Meta(max_length=100)]
+# Python's `$` lets a line end follow, and what reads our OpenAPI knows no `\Z`.
+MachineName = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$(?!\n)")
+]
 Id = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Attempt = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Number = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
@@ -31,7 +35,7 @@ Wait = Annotated[float, msgspec.Meta(ge=0, le=60)]
 class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A machine says what it is."""
 
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: MachineName
     host: Annotated[str, msgspec.Meta(max_length=255)] = ""
     version: Annotated[str, msgspec.Meta(max_length=100)] = ""
     protocols: list[int]
