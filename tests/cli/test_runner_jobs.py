@@ -133,6 +133,18 @@ async def test_an_artifact_is_never_saved_outside_its_folder(
     assert not (tmp_path / "out.txt").exists()
 
 
+async def test_a_backslash_in_the_name_of_an_artifact_is_a_letter_like_any_other(
+    service: Service, db: ThrowawayDatabase, client: holdfast.Client, tmp_path: Path
+) -> None:
+    """Where it parts no folders it leads nowhere, so the file is saved under its name."""
+    job_id = str(await cancelled(service, client, db))
+    await db.fetch("update holdfast.artifacts set name = $1", r"dist/app\x86.bin")
+    for nth, way in enumerate(await ways(service, db)):
+        out = tmp_path / str(nth)
+        await shown(way, "jobs", "artifacts", job_id, "--out", str(out))
+        assert (out / "dist" / r"app\x86.bin").read_bytes() == CONTENT
+
+
 async def test_an_artifact_that_was_damaged_is_not_saved(
     service: Service, db: ThrowawayDatabase, client: holdfast.Client, tmp_path: Path
 ) -> None:

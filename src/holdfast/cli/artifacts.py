@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Annotated
 
 import typer
@@ -63,7 +63,8 @@ async def _find(
 def _place(folder: Path, name: str) -> Path:
     """Return where an artifact is saved: nowhere but below *folder*, whatever its runner has called it."""
     parts = PurePosixPath(name).parts
-    if not parts or parts[0] == "/" or ".." in parts or "\\" in name or "\x00" in name:
+    # A letter like any other on the runner's machine may part folders, or name a drive, on this one.
+    if not parts or ".." in parts or "\x00" in name or any(PurePath(part).name != part for part in parts):
         raise OptionInvalid("artifact", name, "its name leads out of the folder: fetch the others by --name")
     return folder.joinpath(*parts)
 
