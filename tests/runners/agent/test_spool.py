@@ -115,6 +115,27 @@ def test_a_flood_in_one_stream_costs_a_quiet_one_nothing(tmp_path: Path) -> None
     quiet.give_up()
 
 
+def test_what_is_dropped_while_it_is_read_is_not_replaced_by_what_follows(tmp_path: Path) -> None:
+    """The piece ends where the hole begins: the bytes behind it have another place in the stream."""
+
+    class Overtaken(Spool):
+        @property
+        def lost(self) -> int:
+            lost = super().lost
+            self.drop_oldest()
+            return lost
+
+    spool = Overtaken(tmp_path, "stdout", Budget(1000), segment=10)
+    spool.append(bytes(range(30)))
+    assert spool.read(100) == b""
+    spool.give_up()
+    whole = Spool(tmp_path, "stderr", Budget(1000), segment=10)
+    whole.append(bytes(range(30)))
+    (tmp_path / "stderr.10").unlink()
+    assert whole.read(100) == bytes(range(10))
+    whole.give_up()
+
+
 def test_a_disk_that_takes_nothing_costs_output_and_not_the_program(tmp_path: Path) -> None:
     """Where files cannot be written the output is a gap."""
     spool = Spool(tmp_path / "gone", "stdout", Budget(100))

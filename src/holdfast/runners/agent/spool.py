@@ -109,12 +109,17 @@ class Spool:
 
     def _between(self, start: int, end: int) -> bytes:
         pieces: list[bytes] = []
-        for segment in self._segments:
-            first, last = max(start, segment.start), min(end, segment.end)
-            if first < last:
-                with segment.path.open("rb") as file:
-                    file.seek(first - segment.start)
-                    pieces.append(file.read(last - first))
+        # In a thread: what is dropped meanwhile ends the piece, for what follows must not take its place.
+        with suppress(FileNotFoundError):
+            for segment in tuple(self._segments):
+                if segment.start > start:
+                    break
+                last = min(end, segment.end)
+                if start < last:
+                    with segment.path.open("rb") as file:
+                        file.seek(start - segment.start)
+                        pieces.append(file.read(last - start))
+                    start = last
         return b"".join(pieces)
 
     def acknowledge(self, offset: int, sent: bytes = b"") -> None:
