@@ -205,3 +205,8 @@ class ServerRefused(HoldfastError):
     def is_about_token(self) -> bool:
         """True where the server does not know the token, or not any more."""
         return self.status == 401
+
+    @property
+    def is_about_body(self) -> bool:
+        """True where the server cannot take what was said: it is too long, or none of its words."""
+        return self.status in (400, 413)

@@ -109,6 +109,7 @@ LINES: Mapping[str, Line] = {
     ),
     "server.reached": Line(_INFO, "the server answers again after {seconds:.1f} s"),
     "sync.refused": Line(_WARNING, "the server does not want an assignment held: {truth}"),
+    "sync.shortened": Line(_WARNING, "no sync carries these {count} ends, each is told by itself: {error}"),
     "assignment.begun": Line(_INFO, "assignment {fence} ({kind}) begins"),
     "program.ended": Line(_DEBUG, "the program of {fence} ended with {code} and left {orphans} running"),
     "assignment.ended": Line(_INFO, "assignment {fence} ({kind}) has ended: {outcome}"),

@@ -58,6 +58,7 @@ class Counterpart:
             "cancel_grace": 5,
         }
         self.log_limit = 1 << 40
+        self.body_limit = 4 << 20
         # Called with method and path before a request is served; True loses the answer afterwards.
         self.loses: Callable[[str, str], bool] = lambda _method, _path: False
         self.refuses: Callable[[str, str], Answer | None] = lambda _method, _path: None
@@ -174,7 +175,9 @@ class Counterpart:
         if self._frozen:
             await asyncio.Event().wait()
         loses = self.loses(method, path)
-        status, answer, extra = self.refuses(method, path) or await self._answer(method, path, headers, body)
+        too_large = self._is_too_large(body)
+        refused = self.refuses(method, path) or too_large
+        status, answer, extra = refused or await self._answer(method, path, headers, body)
         await self.change()
         if loses:
             writer.transport.abort()
@@ -223,6 +226,11 @@ class Counterpart:
         assert method == "PUT"
         entry.artifacts[unquote("/".join(parts[4:]))] = body
         return 201, {}, {}
+
+    def _is_too_large(self, body: bytes) -> Answer | None:
+        if len(body) <= self.body_limit:
+            return None
+        return 413, {"type": "urn:holdfast:problem:body-too-large", "detail": "the body is too large"}, {}
 
     def _register(self, token: str, body: dict[str, Any]) -> Answer:
         if token not in (REGISTRATION, f"hfr_{self.term}"):

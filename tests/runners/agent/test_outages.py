@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.runners.agent import registrar
@@ -177,6 +178,27 @@ async def test_a_report_that_nobody_heard_is_told_after_a_restart(
     await runner()
     assert (await ended(counterpart, entry))["outcome"] == "completed"
     await counterpart.until(lambda: not list((tmp_path / "runner" / "reports").iterdir()))
+
+
+async def test_an_end_that_a_sync_cannot_carry_stops_nothing(
+    counterpart: Counterpart, runner: Any, probe: Probe, tmp_path: Path, gate: Gate
+) -> None:
+    """Ends from before, too long together for somebody on the way, are told one by one; what runs goes on."""
+    former = [await counterpart.offer(script="never") for _ in range(3)]
+    (tmp_path / "runner" / "reports").mkdir(parents=True)
+    for job, entry in enumerate(former, 1):
+        entry.state = "running"
+        report = msgspec.json.encode({"outcome": "completed", "result": "x" * 1000})
+        (tmp_path / "runner" / "reports" / f"{job}-1.json").write_bytes(report)
+    counterpart.body_limit = 2000
+    agent = await runner()
+    entry = await counterpart.offer(script=f"{gate}")
+    for one in former:
+        assert len((await ended(counterpart, one))["result"]) == 1000
+    gate.open()
+    assert (await ended(counterpart, entry))["outcome"] == "completed"
+    assert len(probe.seen("sync.shortened")) == 1
+    assert agent.ready()
 
 
 async def test_a_token_that_was_revoked_is_replaced(

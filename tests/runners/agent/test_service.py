@@ -261,6 +261,45 @@ async def test_a_cut_within_the_limit_costs_nothing(
     assert await log(job_id) == "before\nafter\n"
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_ends_that_no_body_holds_together_are_all_told(
+    restarts: bool,
+    runner: Any,
+    strait: Strait,
+    client: holdfast.Client,
+    service: Service,  # noqa: F811
+    probe: Probe,
+    eventually: Any,
+    tmp_path: Path,
+) -> None:
+    """Five results of 1 MB wait while the service cannot be heard: each arrives, also after a restart."""
+    facts = {"app": "tests.runners.agent.trade:silent", "kinds": ("fill",), "server": strait.address}
+    agent = await runner(slots=8, **facts)
+    size = 1_000_000
+    jobs = [await ask(client, trade.fill.job(size, str(tmp_path / "go"))) for _ in range(5)]
+    await probe.wait_for("assignment.begun", times=5)
+    await service.server.stop()
+    (tmp_path / "go").touch()
+
+    async def wait_in_vain() -> bool:
+        return {told["fence"].job_id for told in probe.seen("report.postponed")} == set(jobs)
+
+    await eventually(wait_in_vain)
+    if restarts:
+        await agent.stop(0.0)
+    await service.server.start()
+    strait.target = int(service.url.rpartition(":")[2])
+    agent = await runner(**facts) if restarts else agent
+    for job in jobs:
+        assert len(await client.wait(job, timeout=30)) == size
+        assert (await client.job(job)).attempt == 1
+
+    async def is_ready() -> bool:
+        return bool(agent.ready())
+
+    await eventually(is_ready)
+
+
 async def ask(client: holdfast.Client, request: JobRequest) -> int:
     """Enqueue a job of the application for runners."""
     return (await client.enqueue(request, labels=[])).id

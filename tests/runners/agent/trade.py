@@ -2,11 +2,14 @@
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import holdfast
 
 app = holdfast.App()
+# Nothing of it writes a log.
+silent = holdfast.App()
 
 
 @app.job
@@ -95,3 +98,11 @@ async def around(job: holdfast.Job, call: Any) -> Any:
     """Say that every handler is surrounded."""
     print(f"before {job.kind}", flush=True)
     return await call()
+
+
+@silent.job
+def fill(size: int, gate: str) -> str:
+    """Return so many letters, once there is a file."""
+    while not Path(gate).exists():
+        time.sleep(0.05)
+    return "x" * size

@@ -51,6 +51,7 @@ class Agent:
         self.sync = Sync(bench, self.roster, registrar)
         self.sync.heed(registered)
         await self.sync.start()
+        self.roster.resume()
 
     async def ended(self) -> None:
         """Wait until this runner has done what it was started for; raises what the server refuses it with."""

@@ -115,7 +115,6 @@ class Execution:
             note=note,
             alive=alive,
             rung=self.rung,
-            report=self.report,
         )
 
     def cancel(self, order: CancelOrder) -> None:
@@ -151,14 +150,15 @@ class Execution:
             report = await self._reported()
             self._over = True
             await self._ship()
-            if self.cause is not Cause.LOST:
-                self.report = _acceptable(report, self.rung, self._logs.totals)
-                self.state = ENDED
+            wanted = self.cause is not Cause.LOST
+            ended = _acceptable(report, self.rung, self._logs.totals) if wanted else None
         finally:
             self._over = True
             await self._logs.stop()
             self._logs.end()
             await asyncio.to_thread(rmtree, self._folder, ignore_errors=True)
+        if ended is not None:
+            self.report, self.state = ended, ENDED
         self._bench.events.emit(
             "assignment.ended", fence=self.fence, kind=self.assignment.kind, outcome=self.outcome
         )

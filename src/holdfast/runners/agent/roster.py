@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-import msgspec
-
-from holdfast.errors import ServerRefused, ServerUnavailable
 from holdfast.runners.agent.execution import ENDED, Bench, Cause, Execution
-from holdfast.runners.agent.messages import Assignment, Fence, Held, Hold, Outcome, Report, StreamTotal
+from holdfast.runners.agent.messages import Assignment, Fence, Held, Hold, Outcome, Report
 from holdfast.runners.agent.reconcile import reconcile
+from holdfast.runners.agent.reporter import Reporter
 from holdfast.runners.agent.state import StateFolder
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 # So many ended assignments are remembered.
 REMEMBERED = 1000
 
@@ -28,26 +25,23 @@ class Roster:
     """
 
     def __init__(self, bench: Bench, state: StateFolder) -> None:
-        self.bench, self._state = bench, state
+        self.bench = bench
         self.numbers = itertools.count(1)
         bench.number = self.numbers.__next__
         self.executions: dict[Fence, Execution] = {}
-        self.unheard = dict(state.reports())
+        self.reporter = Reporter(bench, state)
         self.begun = 0
         # Answers that are late may still offer what has ended.
         self._done: deque[Fence] = deque(maxlen=REMEMBERED)
         self._tasks: dict[Fence, asyncio.Task[None]] = {}
+        self._former: asyncio.Task[None] | None = None
         self._empty, self._busy = asyncio.Event(), asyncio.Event()
         self._empty.set()
 
     def held(self) -> list[Held]:
         """Return what a sync lists."""
-        running = [execution.held() for execution in self.executions.values()]
-        ended = [
-            Held(job=fence.job_id, attempt=fence.attempt, state=ENDED, report=report)
-            for fence, report in self.unheard.items()
-        ]
-        return running + ended
+        running = [one.held() for one in self.executions.values() if one.report is None]
+        return running + self.reporter.held()
 
     @property
     def busy(self) -> int:
@@ -61,7 +55,7 @@ class Roster:
 
     def apply(self, hold: list[Hold], told: Mapping[Fence, str], free: int) -> None:
         """Do what the answer to a sync that *told* these states asks for."""
-        held = {*self.executions, *self.unheard}
+        held = {*self.executions, *self.reporter.unheard}
         orders = reconcile(hold, told=told, held=held, done=frozenset(self._done), free=free)
         for fence, order in orders.cancel:
             if fence in self.executions:
@@ -70,6 +64,10 @@ class Roster:
             self._stop(fence, heard=told[fence] == ENDED)
         for assignment in orders.begin:
             self._begin(assignment)
+
+    def resume(self) -> None:
+        """Begin to tell what this runner's last process could not."""
+        self._former = asyncio.create_task(self.reporter.tell_former(), name="holdfast former ends")
 
     def interrupt(self, cause: Cause, grace: float | None = None) -> None:
         """End everything that runs."""
@@ -96,9 +94,10 @@ class Roster:
 
     async def stop(self) -> None:
         """Give up on everything that is left; reports wait on disk for the next start."""
-        for task in tuple(self._tasks.values()):
+        tasks = [*self._tasks.values(), *([] if self._former is None else [self._former])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self, assignment: Assignment) -> None:
         execution = Execution(assignment, self.bench)
@@ -113,16 +112,15 @@ class Roster:
     def _stop(self, fence: Fence, *, heard: bool) -> None:
         """Stop what the server does not want held, and forget an end that it has heard."""
         execution = self.executions.get(fence)
-        if heard or execution is None:
+        if heard:
             self._heard(fence)
-        elif execution.report is None:
+        elif execution is not None and execution.report is None:
             # Else its end is being told: refused, it is kept as evidence.
             self.bench.events.emit("assignment.lost", fence=fence)
             execution.interrupt(Cause.LOST)
 
     def _heard(self, fence: Fence) -> None:
-        self.unheard.pop(fence, None)
-        self._state.drop_report(fence)
+        self.reporter.heard(fence)
         task = self._tasks.get(fence)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
@@ -132,9 +130,9 @@ class Roster:
         try:
             await self._perform(execution)
             if execution.report is not None:
-                self._state.keep_report(fence, _for_later(execution.report))
+                self.reporter.keep(fence, execution.report)
                 self.bench.changed()
-                await self._report(execution, execution.report)
+                await self.reporter.tell(fence)
                 self._heard(fence)
         finally:
             self._done.append(fence)
@@ -154,45 +152,3 @@ class Roster:
             execution.state = ENDED
             reason = f"the runner failed: {type(error).__name__}: {error}"
             execution.report = Report(outcome=Outcome.FAILED, reason=reason, error=reason)
-
-    async def _report(self, execution: Execution, report: Report) -> None:
-        """Report until the server has heard; whatever it refuses now it will refuse for ever."""
-        number = next(self.numbers)
-        for pause in _pauses():
-            try:
-                await self.bench.connection.finish(execution.fence, number, report)
-            except ServerUnavailable as error:
-                self.bench.events.emit("report.postponed", fence=execution.fence, error=error, retry_in=pause)
-                await asyncio.sleep(pause)
-            except ServerRefused as error:
-                if error.is_about_token:
-                    # The next sync registers anew, or learns that this runner is not wanted.
-                    await asyncio.sleep(pause)
-                    continue
-                if error.type == "logs-incomplete" and report.logs and not _gives_up(report):
-                    number, report = next(self.numbers), _for_later(report)
-                    continue
-                self.bench.events.emit("report.refused", fence=execution.fence, error=error)
-                return
-            else:
-                return
-
-
-def _pauses() -> Iterator[float]:
-    pause = FIRST_PAUSE
-    while True:
-        yield pause
-        pause = min(LONGEST_PAUSE, pause * 2)
-
-
-def _gives_up(report: Report) -> bool:
-    return all(total.gap for total in (report.logs or {}).values())
-
-
-def _for_later(report: Report) -> Report:
-    """Return a report that gives up what the server lacks of the logs: nobody can send it any more."""
-    totals = {
-        name: StreamTotal(size=total.size, sha256=total.sha256, gap=True)
-        for name, total in (report.logs or {}).items()
-    }
-    return msgspec.structs.replace(report, logs=totals or None)

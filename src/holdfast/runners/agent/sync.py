@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import HoldfastError, ServerRefused, ServerUnavailable
-from holdfast.runners.agent.execution import Bench
+from holdfast.runners.agent.execution import ENDED, Bench
 from holdfast.runners.agent.messages import Fence, Registered, SyncAnswer
 from holdfast.runners.agent.registrar import Registrar
 from holdfast.runners.agent.roster import Roster
@@ -138,7 +138,13 @@ class Sync(Service):
                 await self._unreachable(error)
             return
         except ServerRefused as error:
-            await self._refused(error)
+            ends = [fence for fence, state in exchange.told.items() if state == ENDED]
+            if ends and error.is_about_body:
+                # One end that cannot be taken so must not keep the others, and what runs, from the server.
+                self.events.emit("sync.shortened", error=error, count=len(ends))
+                self._roster.reporter.tell_alone(ends)
+            else:
+                await self._refused(error)
             return
         self._reached(exchange.began)
         self.heed(answer)

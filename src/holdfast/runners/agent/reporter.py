@@ -1,0 +1,130 @@
+"""Tells the server how assignments ended, until it has heard of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from holdfast.errors import ServerRefused, ServerUnavailable
+from holdfast.runners.agent.execution import ACCEPTED, ENDED, Bench
+from holdfast.runners.agent.messages import Fence, Held, Report, StreamTotal
+from holdfast.runners.agent.state import StateFolder
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+# What the reports in one sync may come to, in bytes: half of what proxies are used to let through.
+CARRIED = 512 * 1024
+
+
+class Reporter:
+    """Keeps ends, on disk too, until the server has heard of them.
+
+    Each is told by a request of its own.  Syncs carry those that they have room for, which tells many at
+    once; the others they list as held, so that nobody takes them away before they are told.
+    """
+
+    def __init__(self, bench: Bench, state: StateFolder) -> None:
+        self._bench, self._state = bench, state
+        self.unheard = state.reports()
+        self._former = tuple(self.unheard)
+        # What no sync carries: it is too long, or a sync with it was refused.
+        self._alone: set[Fence] = set()
+
+    def held(self) -> list[Held]:
+        """Return what a sync lists of the ends."""
+        carried = self._carried()
+        return [
+            Held(job=fence.job_id, attempt=fence.attempt, state=ENDED, report=report)
+            if fence in carried
+            else Held(job=fence.job_id, attempt=fence.attempt, state=ACCEPTED)
+            for fence, report in self.unheard.items()
+        ]
+
+    def _carried(self) -> set[Fence]:
+        """Choose what the next sync carries: the oldest, as far as there is room."""
+        carried, room = set[Fence](), CARRIED
+        for fence, report in self.unheard.items():
+            if fence in self._alone:
+                continue
+            size = len(msgspec.json.encode(report))
+            if size > CARRIED:
+                self._alone.add(fence)
+            elif size > room:
+                break
+            else:
+                carried.add(fence)
+                room -= size
+        return carried
+
+    def tell_alone(self, fences: Iterable[Fence]) -> None:
+        """Have no sync carry these any more."""
+        self._alone.update(fences)
+
+    def keep(self, fence: Fence, report: Report) -> None:
+        """Keep an end until it is heard."""
+        self.unheard[fence] = report
+        self._state.keep_report(fence, _for_later(report))
+
+    def heard(self, fence: Fence) -> None:
+        """Forget an end: the server has heard of it."""
+        self.unheard.pop(fence, None)
+        self._alone.discard(fence)
+        self._state.drop_report(fence)
+
+    async def tell_former(self) -> None:
+        """Tell, one after the other, what nobody has heard from this runner's last process."""
+        for fence in self._former:
+            if fence in self.unheard:
+                await self.tell(fence)
+                self.heard(fence)
+
+    async def tell(self, fence: Fence) -> None:
+        """Tell of an end until the server has heard; whatever it refuses now it will refuse for ever."""
+        number, report = self._bench.number(), self.unheard[fence]
+        for pause in _pauses():
+            try:
+                await self._bench.connection.finish(fence, number, report)
+            except ServerUnavailable as error:
+                self._bench.events.emit("report.postponed", fence=fence, error=error, retry_in=pause)
+                await asyncio.sleep(pause)
+            except ServerRefused as error:
+                if error.is_about_token:
+                    # The next sync registers anew, or learns that this runner is not wanted.
+                    await asyncio.sleep(pause)
+                    continue
+                instead = _instead(report, error)
+                if instead is None:
+                    self._bench.events.emit("report.refused", fence=fence, error=error)
+                    return
+                number, report = self._bench.number(), instead
+                self.keep(fence, report)
+            else:
+                return
+
+
+def _pauses() -> Iterator[float]:
+    pause = FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(LONGEST_PAUSE, pause * 2)
+
+
+def _instead(report: Report, error: ServerRefused) -> Report | None:
+    """Return what may be told where *report* was refused; None: nothing."""
+    if error.type == "logs-incomplete" and report.logs and not _gives_up(report):
+        return _for_later(report)
+    return None
+
+
+def _gives_up(report: Report) -> bool:
+    return all(total.gap for total in (report.logs or {}).values())
+
+
+def _for_later(report: Report) -> Report:
+    """Return a report that gives up what the server lacks of the logs: nobody can send it any more."""
+    totals = {
+        name: StreamTotal(size=total.size, sha256=total.sha256, gap=True)
+        for name, total in (report.logs or {}).items()
+    }
+    return msgspec.structs.replace(report, logs=totals or None)
