@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from holdfast.app.options import LONGEST_SECONDS
 from holdfast.model.runner import Rung
 from holdfast.rules.reports import ReportedOutcome
 
@@ -27,8 +28,8 @@ Number = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Slots = Annotated[int, msgspec.Meta(ge=1, le=MOST_HELD)]
 Note = Annotated[str, msgspec.Meta(max_length=1000)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-# A year: further away nobody plans.
-Delay = Annotated[float, msgspec.Meta(ge=0, le=365 * 86_400)]
+# What a handler may ask for, wherever it runs.
+Delay = Annotated[float, msgspec.Meta(ge=0, le=LONGEST_SECONDS)]
 Wait = Annotated[float, msgspec.Meta(ge=0, le=60)]
 
 

@@ -59,6 +59,8 @@ class Counterpart:
         }
         self.log_limit = 1 << 40
         self.body_limit = 4 << 20
+        # What a body beyond it is refused with.
+        self.body_status = 413
         # Called with method and path before a request is served; True loses the answer afterwards.
         self.loses: Callable[[str, str], bool] = lambda _method, _path: False
         self.refuses: Callable[[str, str], Answer | None] = lambda _method, _path: None
@@ -170,12 +172,12 @@ class Counterpart:
         method, path, _ = head.split(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
+        too_large = self._is_too_large(body)
         if headers.get("content-encoding") == "gzip":
             body = gzip.decompress(body)
         if self._frozen:
             await asyncio.Event().wait()
         loses = self.loses(method, path)
-        too_large = self._is_too_large(body)
         refused = self.refuses(method, path) or too_large
         status, answer, extra = refused or await self._answer(method, path, headers, body)
         await self.change()
@@ -230,7 +232,7 @@ class Counterpart:
     def _is_too_large(self, body: bytes) -> Answer | None:
         if len(body) <= self.body_limit:
             return None
-        return 413, {"type": "urn:holdfast:problem:body-too-large", "detail": "the body is too large"}, {}
+        return self.body_status, {"detail": "the body is too large"}, {}
 
     def _register(self, token: str, body: dict[str, Any]) -> Answer:
         if token not in (REGISTRATION, f"hfr_{self.term}"):

@@ -201,6 +201,20 @@ async def test_an_end_that_a_sync_cannot_carry_stops_nothing(
     assert agent.ready()
 
 
+@pytest.mark.parametrize("status", [400, 413])
+async def test_an_end_that_is_refused_for_good_is_told_as_that(
+    status: int, counterpart: Counterpart, runner: Any
+) -> None:
+    """Untold, its job would be taken for lost, and run again and again."""
+    counterpart.body_limit, counterpart.body_status = 2000, status
+    agent = await runner()
+    entry = await counterpart.offer(script="yes | head -c 3000 >&2; exit 3")
+    report = await ended(counterpart, entry)
+    assert (report["outcome"], report["retry"]) == ("failed", False)
+    assert report["reason"] == "its end (failed) was refused: the body is too large"
+    assert agent.ready()
+
+
 async def test_a_token_that_was_revoked_is_replaced(
     counterpart: Counterpart, runner: Any, gate: Gate
 ) -> None:

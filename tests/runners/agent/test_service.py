@@ -350,6 +350,20 @@ async def test_a_handler_may_snooze(
     assert (record.state, record.failures, record.attempts[0].reason) == ("scheduled", 0, "later")
 
 
+async def test_a_handler_may_rest_as_long_as_on_a_worker(
+    runner: Any, client: holdfast.Client, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """Longer than a year: it ran again and again, and then it was lost."""
+    agent = await runner(app="tests.runners.agent.trade:app", kinds=KINDS)
+    job_id = await ask(client, trade.hibernate.job())
+    await eventually(lambda: db.value("select count(*) = 1 from holdfast.attempts where job_id = $1", job_id))
+    record = await client.job(job_id)
+    assert (record.state, record.attempt, record.failures) == ("scheduled", 1, 0)
+    rest = "select run_at - holdfast.now() > interval '399 days' from holdfast.live_jobs where job_id = $1"
+    assert await db.value(rest, job_id)
+    assert agent.ready()
+
+
 @pytest.mark.parametrize(("kind", "word"), [("linger", "lingering"), ("brood", "brooding")])
 async def test_a_cancel_stops_a_handler(
     kind: str,

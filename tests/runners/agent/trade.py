@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,12 @@ def reach_out(job: holdfast.Job) -> None:
 def snooze() -> holdfast.Snooze:
     """Rest for an hour."""
     return holdfast.Snooze(3600, "later")
+
+
+@app.job
+def hibernate() -> holdfast.Snooze:
+    """Rest for longer than a year."""
+    return holdfast.Snooze(timedelta(days=400), "winter")
 
 
 @app.job

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from holdfast.errors import ServerRefused, ServerUnavailable
-from holdfast.runners.agent.execution import ACCEPTED, ENDED, Bench
-from holdfast.runners.agent.messages import Fence, Held, Report, StreamTotal
+from holdfast.rules.outcome import storable
+from holdfast.runners.agent.execution import ACCEPTED, ENDED, LONGEST_REASON, Bench
+from holdfast.runners.agent.messages import Fence, Held, Outcome, Report, StreamTotal
 from holdfast.runners.agent.state import StateFolder
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
@@ -81,7 +82,7 @@ class Reporter:
 
     async def tell(self, fence: Fence) -> None:
         """Tell of an end until the server has heard; whatever it refuses now it will refuse for ever."""
-        number, report = self._bench.number(), self.unheard[fence]
+        number, report, is_bare = self._bench.number(), self.unheard[fence], False
         for pause in _pauses():
             try:
                 await self._bench.connection.finish(fence, number, report)
@@ -93,11 +94,11 @@ class Reporter:
                     # The next sync registers anew, or learns that this runner is not wanted.
                     await asyncio.sleep(pause)
                     continue
-                instead = _instead(report, error)
+                instead = None if is_bare else _instead(report, error)
                 if instead is None:
                     self._bench.events.emit("report.refused", fence=fence, error=error)
                     return
-                number, report = self._bench.number(), instead
+                number, report, is_bare = self._bench.number(), instead, error.is_about_body
                 self.keep(fence, report)
             else:
                 return
@@ -114,7 +115,13 @@ def _instead(report: Report, error: ServerRefused) -> Report | None:
     """Return what may be told where *report* was refused; None: nothing."""
     if error.type == "logs-incomplete" and report.logs and not _gives_up(report):
         return _for_later(report)
-    return None
+    return _bare(report, error) if error.is_about_body else None
+
+
+def _bare(report: Report, error: ServerRefused) -> Report:
+    """Return what is told of an end that cannot be: untold, its job would count as lost and run again."""
+    reason = storable(f"its end ({report.outcome}) was refused: {error.problem}")[:LONGEST_REASON]
+    return Report(outcome=Outcome.FAILED, reason=reason, error=reason, retry=False, rung=report.rung)
 
 
 def _gives_up(report: Report) -> bool:
