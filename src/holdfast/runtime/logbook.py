@@ -124,6 +124,9 @@ LINES: Mapping[str, Line] = {
     "report.postponed": Line(
         _WARNING, "the end of {fence} could not be reported, next try in {retry_in:.1f} s: {error}"
     ),
+    "report.unkept": Line(
+        _WARNING, "the end of {fence} is told, but could not be kept on disk before: {error}"
+    ),
     "report.refused": Line(_WARNING, "the end of {fence} is not wanted: {error}"),
     # The process
     "service.failed": Line(_WARNING, "{service} failed and tries again in {retry_in:.1f} s: {error}"),

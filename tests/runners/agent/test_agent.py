@@ -1,6 +1,7 @@
 """The runner program against a server over real HTTP: what it runs, reports, keeps and survives."""
 
 import asyncio
+import errno
 import hashlib
 import os
 import stat
@@ -16,6 +17,10 @@ from holdfast.model.assignment import ArtifactLimits
 from holdfast.testing import Probe
 from tests.runners.agent.conftest import Gate
 from tests.runners.agent.counterpart import Counterpart, Entry
+
+# Whoever writes here meets a full disk.
+FULL = Path("/dev/full")
+needs_full_disk = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 
 
 async def ended(counterpart: Counterpart, entry: Entry, timeout: float = 15.0) -> dict[str, Any]:
@@ -319,6 +324,32 @@ async def test_a_broken_assignment_does_not_break_the_runner(
     report = await ended(counterpart, await counterpart.offer(script="true"))
     assert report["reason"].startswith(("FileExistsError", "NotADirectoryError"))
     (tmp_path / "runner" / "assignments").unlink()
+    assert (await ended(counterpart, await counterpart.offer(script="true")))["outcome"] == "completed"
+
+
+@needs_full_disk
+async def test_an_end_that_the_disk_does_not_take_is_told(
+    counterpart: Counterpart, runner: Any, probe: Probe, tmp_path: Path
+) -> None:
+    """It was done once; forgotten here, it would be done again."""
+    await runner()
+    (tmp_path / "runner" / "reports" / "1-1.json.new").symlink_to(FULL)
+    assert (await ended(counterpart, await counterpart.offer(script="true")))["outcome"] == "completed"
+    await probe.wait_for("report.unkept", lambda fields: fields["error"].errno == errno.ENOSPC)
+
+
+@needs_full_disk
+async def test_a_job_that_the_machine_has_no_room_for_rests_unspent(
+    counterpart: Counterpart, runner: Any, tmp_path: Path
+) -> None:
+    """A runner with a full disk must not use up the attempts of a whole queue; it takes the next one."""
+    await runner()
+    folder = tmp_path / "runner" / "assignments" / "1-1"
+    folder.mkdir(parents=True)
+    (folder / "script").symlink_to(FULL)
+    report = await ended(counterpart, await counterpart.offer(script="true"))
+    assert (report["outcome"], report["delay"]) == ("released", 60)
+    assert "No space left" in report["reason"]
     assert (await ended(counterpart, await counterpart.offer(script="true")))["outcome"] == "completed"
 
 

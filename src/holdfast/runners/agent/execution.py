@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from enum import IntEnum
 from shutil import rmtree
@@ -39,6 +40,10 @@ from holdfast.runtime.events import Events
 LOG_PATIENCE = 60.0
 # How soon a spec that could not be fetched is asked for again, in seconds.
 PAUSE = 1.0
+# What fails by these is short on this machine, which is no fault of the job.
+SHORTAGES = frozenset({errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EROFS})
+# How long a job rests that could not be begun for that, in seconds: else it would be offered here at once.
+REST = 60.0
 # What the server takes, in characters.
 LONGEST_NOTE, LONGEST_REASON = 1000, 2000
 # Progress is told this often at most, in seconds.
@@ -171,6 +176,9 @@ class Execution:
         except SpecInvalid as error:
             return Report(outcome=Outcome.FAILED, reason=error.reason, error=str(error), retry=False)
         except (ProgramRefused, OSError) as error:
+            if self.state == ACCEPTED and getattr(error, "errno", None) in SHORTAGES:
+                reason = f"this runner could not begin it: {one_line(error)}"
+                return Report(outcome=Outcome.RELEASED, reason=reason, delay=REST)
             return Report(outcome=Outcome.FAILED, reason=one_line(error), error=str(error))
         finally:
             self._logs.close()

@@ -63,9 +63,13 @@ class Reporter:
         self._alone.update(fences)
 
     def keep(self, fence: Fence, report: Report) -> None:
-        """Keep an end until it is heard."""
+        """Keep an end until it is heard; on disk as well, if that takes it."""
         self.unheard[fence] = report
-        self._state.keep_report(fence, _for_later(report))
+        try:
+            self._state.keep_report(fence, _for_later(report))
+        except OSError as error:
+            # A full disk must not keep it from the server.
+            self._bench.events.emit("report.unkept", fence=fence, error=error)
 
     def heard(self, fence: Fence) -> None:
         """Forget an end: the server has heard of it."""

@@ -81,9 +81,15 @@ class StateFolder:
 
     def _write(self, path: Path, data: bytes) -> None:
         draft = path.with_name(f"{path.name}.new")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        except OSError:
+            # The half of it that a full disk took would only be in the way.
+            with suppress(OSError):
+                draft.unlink()
+            raise
