@@ -55,6 +55,7 @@ HoldfastError
 ├── SpecInvalid                  what a runner was given to run is not what was enqueued, or makes no sense
 ├── DatabaseOutOfReach           a handler on a runner asked for what only a process worker has
 ├── RunnerBusy                   another process is this runner
+├── FolderUnwritable             a runner cannot keep anything in its folder
 ├── ServerUnavailable            the Holdfast server cannot be reached
 ├── ServerRefused                the Holdfast server refused a request for a reason that it names
 ├── DependencyMissing            an optional package is not installed
@@ -123,6 +124,7 @@ from holdfast.errors.runners import (
     AssignmentForeign,
     AssignmentStale,
     DatabaseOutOfReach,
+    FolderUnwritable,
     LogNotFound,
     LogOffsetWrong,
     LogRefused,
@@ -190,6 +192,7 @@ __all__ = [
     "DuplicateJob",
     "EndpointNotFound",
     "EndpointTaken",
+    "FolderUnwritable",
     "HoldfastError",
     "InputInvalid",
     "JobCancelled",

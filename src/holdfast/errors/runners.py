@@ -170,6 +170,16 @@ class RunnerBusy(HoldfastError):
         self.name = name
 
 
+class FolderUnwritable(HoldfastError):
+    """A runner cannot keep anything in its folder."""
+
+    def __init__(self, folder: str, problem: str) -> None:
+        super().__init__(
+            f"the folder {folder} cannot be written: {problem}; make room, or give another --folder"
+        )
+        self.folder, self.problem = folder, problem
+
+
 class ServerUnavailable(HoldfastError):
     """The Holdfast server cannot be reached, or has no answer for now; it is worth asking again.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import HoldfastError
 from holdfast.runners.agent.agent import Agent
 from holdfast.runners.agent.config import AgentConfig
 from holdfast.runtime.events import Events
@@ -42,7 +43,11 @@ async def runner(counterpart: Counterpart, probe: Probe, tmp_path: Path) -> Asyn
                 "environment": dict(os.environ),
             }
             agent = Agent(AgentConfig(**facts | options), Events(probe))
-            await agent.start()
+            try:
+                await agent.start()
+            except HoldfastError:
+                await agent.stop()
+                raise
             stack.push_async_callback(agent.stop, 0.0)
             return agent
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import RunnerBusy, ServerRefused
+from holdfast.errors import FolderUnwritable, RunnerBusy, ServerRefused
 from holdfast.model.assignment import ArtifactLimits
 from holdfast.testing import Probe
 from tests.runners.agent.conftest import Gate
@@ -234,6 +234,23 @@ async def test_the_same_name_is_the_same_runner_after_a_restart(
     await runner(token=None)
     assert counterpart.term == 2
     assert token.read_text() == "hfr_2"
+
+
+@needs_full_disk
+async def test_a_token_that_could_not_be_kept_is_not_asked_for(
+    counterpart: Counterpart, runner: Any, tmp_path: Path
+) -> None:
+    """On a full disk a start fails by a sentence, and the runner's old token stays good."""
+    first = await runner()
+    await first.stop()
+    draft = tmp_path / "runner" / "token.new"
+    draft.symlink_to(FULL)
+    with pytest.raises(FolderUnwritable, match="No space left on device; make room"):
+        await runner(token=None)
+    assert counterpart.term == 1
+    draft.unlink()
+    await runner(token=None)
+    assert counterpart.term == 2
 
 
 async def test_two_processes_are_not_one_runner(runner: Any) -> None:

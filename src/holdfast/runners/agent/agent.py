@@ -38,7 +38,7 @@ class Agent:
     async def start(self) -> None:
         """Register and begin to take assignments; waits for a server that is away.
 
-        Raises `RunnerBusy`, `SettingInvalid` and `ServerRefused`.
+        Raises `RunnerBusy`, `FolderUnwritable`, `SettingInvalid` and `ServerRefused`.
         """
         state = self._stack.enter_context(StateFolder(self.config.folder, self.config.name))
         connection = await self._stack.enter_async_context(

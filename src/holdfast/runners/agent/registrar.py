@@ -28,11 +28,16 @@ class Registrar:
         self._config, self._connection, self._state, self._events = config, connection, state, events
 
     async def register(self) -> Registered:
-        """Register once; raises `ServerUnavailable`, `ServerRefused`, without a token `SettingInvalid`."""
+        """Register once.
+
+        Raises `ServerUnavailable`, `ServerRefused`, `FolderUnwritable`, without a token `SettingInvalid`.
+        """
         tokens = [token for token in (self._state.token(), self._config.token) if token is not None]
         if not tokens:
             msg = "token is not set: a runner needs one made by `holdfast tokens create --role registrar`"
             raise SettingInvalid(msg, setting="token")
+        # From the answer on the token of the last registration is worth nothing.
+        self._state.make_room()
         for token in tokens:
             try:
                 registered = await self._connection.register(self._registration(), token)
