@@ -1,4 +1,4 @@
-"""The head of a request, which nobody has shown a token in yet, is bounded in time and in size."""
+"""The head of a request, before which nobody has shown a token, is bounded in time, size and protocol."""
 
 from __future__ import annotations
 
@@ -121,3 +121,63 @@ async def test_a_large_body_behind_a_refusal_is_no_head(service: Service) -> Non
         await reader.readexactly(int(told[b"content-length"]))
         writer.write(b" " * size + WHOLE)
         assert await reader.readuntil(b"\r\n") == b"HTTP/1.1 200 OK\r\n"
+
+
+OFFERS = {
+    # Java's HttpClient says so with each request to an address without TLS.
+    "h2c": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n",
+    "websocket": b"connection:upgrade\r\nX-Empty:\r\nupgrade: WebSocket\r\n",
+}
+# What a body may hold, seen as a request.
+SMUGGLED = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
+BODY = b'{"kind": "mail:send", "args": {"to": "%s"}}' % b"ada" + b" " * 20 + b"\r\n\r\n"
+COUNTED = b"Content-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+
+
+async def answered(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """Read one answer: its first line and its body."""
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).splitlines()
+    told = dict(line.lower().split(b": ", 1) for line in lines if line)
+    return first, await reader.readexactly(int(told[b"content-length"]))
+
+
+@pytest.mark.parametrize("offer", OFFERS)
+@pytest.mark.parametrize("body", [COUNTED, CHUNKED], ids=["counted", "chunked"])
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+async def test_an_offer_of_another_protocol_is_passed_over(
+    service: Service, offer: str, body: bytes, step: int
+) -> None:
+    """The request keeps its body, and what comes behind it its answer, in whichever pieces they arrive."""
+    head = (
+        b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + OFFERS[offer]
+    )
+    said = 2 * (head + body) + WHOLE
+    async with line_to(service) as (reader, writer), asyncio.timeout(30):
+        for at in range(0, len(said), step):
+            writer.write(said[at : at + step])
+            await asyncio.sleep(0)
+        for _ in range(2):
+            first, shown = await answered(reader)
+            assert first == b"HTTP/1.1 201 Created", shown
+        assert (await answered(reader))[0] == b"HTTP/1.1 200 OK"
+    assert await service.db.value("select count(*) from holdfast.jobs where args->>'to' = 'ada'") == 2
+
+
+async def test_a_body_behind_an_offer_is_no_request(service: Service) -> None:
+    """However late it comes: it was answered as one, past whoever looks at requests before the service."""
+    head = b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % len(SMUGGLED)
+    async with line_to(service) as (reader, writer), asyncio.timeout(30):
+        writer.write(head + OFFERS["h2c"] + b"Expect: 100-continue\r\n\r\n")
+        # Asked for its body, it has taken the head in.
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(SMUGGLED + b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answers = (await reader.read()).split(b"HTTP/1.1 ")[1:]
+    assert [answer[:3] for answer in answers] == [b"400", b"404"]
+
+
+async def test_a_request_for_a_tunnel_is_refused(service: Service) -> None:
+    """What came behind it was lost without an answer."""
+    async with line_to(service) as (reader, writer), asyncio.timeout(30):
+        writer.write(b"CONNECT /livez HTTP/1.1\r\nHost: x\r\n\r\n" + WHOLE)
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")

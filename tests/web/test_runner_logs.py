@@ -12,6 +12,7 @@ import holdfast
 from holdfast.client.operator import Operator
 from holdfast.model.token import Role
 from tests.web.conftest import Serve, Service
+from tests.web.test_heads import line_to
 from tests.web.test_runners import MACHINE, enqueue, offered, register
 
 
@@ -218,3 +219,16 @@ async def test_the_limit_of_a_log_is_a_setting_of_the_service(serve: Serve, clie
     _, place = await offered(client, runner)
     sent = await runner.patch(f"{place}/logs/stdout", content=b"x" * 1500, headers={"Holdfast-Offset": "0"})
     assert (sent.status_code, sent.headers.get("Holdfast-Cut")) == (202, "1024")
+
+
+async def test_a_body_cut_off_is_not_taken_for_an_empty_one(desk: Desk) -> None:
+    """A runner that dies while it sends has asked for nothing."""
+    head = (
+        f"PATCH /runner/v1/assignments/{desk.job_id}/1/logs/stdout HTTP/1.1\r\nHost: localhost\r\n"
+        f"Authorization: {desk.assignment.headers['Authorization']}\r\n"
+        "Holdfast-Offset: 0\r\nContent-Length: 100\r\n\r\nabc"
+    )
+    async with line_to(desk.service) as (_, writer):
+        writer.write(head.encode())
+    ended = await desk.service.probe.wait_for("request.ended", lambda fields: fields["method"] == "PATCH")
+    assert ended["status"] == 400

@@ -18,7 +18,7 @@ from litestar import Litestar, Response
 from litestar.routes import HTTPRoute
 from litestar.types import HTTPScope, Receive, Send
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import BodyInvalid, HoldfastError
 from holdfast.model.problem import MEDIA_TYPE, Problem
 from holdfast.runtime.events import Events
 from holdfast.web.gate import Gate
@@ -115,7 +115,9 @@ async def _body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return b""
+            # What the route would do with a part, or with nothing, nobody has asked for.
+            msg = "it ends before its length"
+            raise BodyInvalid(msg)
         parts.append(message["body"])
         if not message.get("more_body", False):
             return b"".join(parts)

@@ -1,7 +1,8 @@
-"""Bounds the heads of requests: how long one may take and how large it may grow.
+"""Bounds the heads of requests: how long one may take, how large it may grow, and that it is for HTTP/1.1.
 
 Nobody has shown a token yet while a head comes in, so that whoever sends one without end could hold
-connections and memory of the service for nothing.  uvicorn bounds neither.
+connections and memory of the service for nothing.  uvicorn bounds neither.  It also loses the body of a
+request that offers to go on in another protocol, as some clients do with each.
 """
 
 from __future__ import annotations
@@ -9,9 +10,41 @@ from __future__ import annotations
 from asyncio import TimerHandle, Transport
 from typing import Any, ClassVar
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 LARGEST_HEAD = 64 * 1024
+
+
+class PlainParser(HttpRequestParser):
+    """Reads HTTP/1.1 and nothing else: an offer of another protocol is passed over, as RFC 9110 allows.
+
+    The parser of httptools ends a request with an offer at its head, and would read its body as the next one.
+    So the head is read once more without the offer, and the rest behind that.
+    """
+
+    def __init__(self, protocol: HttpToolsProtocol) -> None:
+        super().__init__(protocol)
+        self._protocol = protocol
+        # As uvicorn has it, for requests behind the last one that a connection answers.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def feed_data(self, data: Any) -> None:
+        """Take bytes in."""
+        rest = memoryview(data)
+        while True:
+            try:
+                super().feed_data(rest)
+            except HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+                super().feed_data(self._head_without_offer())
+            else:
+                return
+
+    def _head_without_offer(self) -> bytes:
+        read, version = self._protocol, self.get_http_version().encode()
+        lines = [b"%s: %s" % header for header in read.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([b"%s %s HTTP/%s" % (self.get_method(), read.url, version), *lines, b"", b""])
 
 
 class HeadProtocol(HttpToolsProtocol):
@@ -25,6 +58,7 @@ class HeadProtocol(HttpToolsProtocol):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
+        self.parser = PlainParser(self)
         self._timer: TimerHandle | None = None
         self._head_size = 0
         self._in_body = False
@@ -47,12 +81,19 @@ class HeadProtocol(HttpToolsProtocol):
             self.send_400_response(f"The head of a request has at most {LARGEST_HEAD} bytes.")
 
     def on_headers_complete(self) -> None:
-        """Hand the request on."""
+        """Hand the request on, unless its head will be read once more."""
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                msg = "This is no proxy."
+                raise HttpParserError(msg)
+            return
         self._in_body = True
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Let the next head have time of its own."""
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
         self._in_body = False
         self._forget_head()
