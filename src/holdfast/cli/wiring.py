@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Protocol
@@ -17,6 +18,9 @@ from holdfast.store.database import Database, DatabaseConfig
 from holdfast.store.listen import Notifications
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.worker import Worker
+
+# Whoever waits for the leader's duty asks for it once in a ttl; one answer more may be late.
+READY_TTLS = 2
 
 
 class Part(Protocol):
@@ -47,9 +51,11 @@ class MaintenanceProcess:
     ) -> None:
         self.events = events or Events()
         self.database = Database(database)
+        config = maintenance or MaintenanceConfig()
+        self._patience = READY_TTLS * config.leader_ttl
         self.maintenance = Maintenance(
             self.database,
-            maintenance or MaintenanceConfig(),
+            config,
             self.events,
             schedules=schedules,
             worker_id=worker_id,
@@ -85,8 +91,9 @@ class MaintenanceProcess:
         return True
 
     def ready(self) -> bool:
-        """True while this process does what it is there for."""
-        return self.maintenance.leadership.is_running
+        """True while this process stands for leader and the database knows of it."""
+        leadership = self.maintenance.leadership
+        return leadership.is_running and time.monotonic() - leadership.turned_at < self._patience
 
     def running_kinds(self) -> Sequence[str]:
         """Return the kind of every attempt that runs now."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import time
 from contextlib import suppress
 
 from holdfast.runtime.events import Events
@@ -18,13 +20,14 @@ class Service:
     A subclass writes `turn`, which does one round and answers how many seconds to rest.  `wake` cuts
     the rest short.  A turn that raises is reported as event ``service.failed`` and tried again after a
     pause that doubles from 0.1 s to 10 s.  `start` and `stop` are safe to call twice, `stop` also
-    before `start`.
+    before `start`.  *turned_at* is when the last turn that did not raise ended, on the monotonic clock.
     """
 
     name = "service"
 
     def __init__(self, events: Events) -> None:
         self.events = events
+        self.turned_at = -math.inf
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -60,7 +63,7 @@ class Service:
             self._woken.clear()
             try:
                 rest = await self.turn()
-                failures = 0
+                failures, self.turned_at = 0, time.monotonic()
             except Exception as error:
                 failures += 1
                 rest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10)) * random.uniform(0.8, 1.2)  # noqa: S311 - spreads retries, guards nothing
