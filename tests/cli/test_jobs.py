@@ -50,6 +50,31 @@ async def test_a_job_is_listed_shown_and_its_arguments_are_kept_for_show(
     assert "waits        no online worker works on queue 'default': start one" in shown.out
 
 
+async def test_a_terminal_obeys_nobody_whose_words_are_shown(
+    holdfast_command: Any, client: holdfast.Client
+) -> None:
+    """Names and reasons are whatever a producer gave: they are shown with escapes, each in its place."""
+    kind, queue = "esc\x1b]0;x\x07\x1b[31m\nstate        completed", "\n\x9b31m"
+    job = await client.enqueue(JobRequest(kind, "{}"), queue=queue)
+    run = await client.enqueue(JobRequest("order", "{}", is_run=True), queue=queue)
+    await client.cancel(run.id, reason="\x1b[2Jgone\r\nfor good")
+
+    async def said(*words: str) -> str:
+        done = await holdfast_command(*words)
+        assert not {letter for letter in done.out if not letter.isprintable()} - {"\n"}, words
+        return str(done.out)
+
+    assert "queue \n\\u009b31m is paused" in await said("queues", "pause", queue)
+    assert "\n\\n\\u009b31m " in await said("queues", "list")
+    assert "esc\\u001b]0;x\\u0007\\u001b[31m\\nstate        completed" in await said("jobs", "list")
+    shown = await said("jobs", "show", str(job.id))
+    assert f"job          {job.id} esc\\u001b]0;x" in shown
+    assert "\nstate        available" in shown
+    assert "\nstate        completed" not in shown
+    assert "\\u001b[2Jgone" in await said("runs", "show", str(run.id))
+    assert {one["kind"] for one in json.loads(await said("jobs", "list", "--json"))} == {kind, "order"}
+
+
 async def test_json_has_the_names_of_the_record_and_times_in_utc(
     holdfast_command: Any, client: holdfast.Client
 ) -> None:

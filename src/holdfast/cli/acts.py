@@ -12,7 +12,7 @@ import typer
 from holdfast.cli.context import FAILED
 from holdfast.cli.filters import filtered
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, YesOption, operate
-from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.cli.output import JsonOption, print_json, print_table, tell
 from holdfast.cli.progress import counting
 from holdfast.client.job_operator import meant
 from holdfast.client.job_verbs import EVERY_JOB, Swept
@@ -109,11 +109,11 @@ async def _one_by_one(operator: AnyOperator, order: Order) -> bool:
         except HoldfastError as error:
             if len(order.job_ids) == 1:
                 raise
-            typer.echo(f"holdfast: {error}", err=True)
+            tell(f"holdfast: {error}", err=True)
             swept = Swept(swept.changed, swept.passed_over + 1)
             continue
         if not order.as_json:
-            typer.echo(told)
+            tell(told)
     if order.as_json:
         print_json(swept)
     return not swept.passed_over
@@ -165,7 +165,7 @@ async def _by_filter(operator: AnyOperator, order: Order) -> None:
         print_json(swept)
         return
     passed = f", {swept.passed_over:,} passed over" if swept.passed_over else ""
-    typer.echo(f"{swept.changed:,} jobs {PARTICIPLE[order.action]}{passed}")
+    tell(f"{swept.changed:,} jobs {PARTICIPLE[order.action]}{passed}")
 
 
 async def _print_sample(operator: AnyOperator, order: Order, chosen: JobFilter, number: int) -> None:
@@ -173,7 +173,7 @@ async def _print_sample(operator: AnyOperator, order: Order, chosen: JobFilter, 
     if order.as_json:
         print_json({"count": number, "sample": sample})
         return
-    typer.echo(f"{number:,} jobs would be {PARTICIPLE[order.action]}" + (", the newest:" if sample else ""))
+    tell(f"{number:,} jobs would be {PARTICIPLE[order.action]}" + (", the newest:" if sample else ""))
     if sample:
         print_table(
             ("id", "state", "kind", "queue"), [(job.id, job.state, job.kind, job.queue) for job in sample]

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.operating import AnyOperator, operate
-from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.cli.output import JsonOption, print_json, print_table, tell
 from holdfast.cli.runner_story import ARTIFACTS, artifact_row
 from holdfast.errors import ArtifactDamaged, OptionInvalid
 from holdfast.model.assignment import ArtifactRecord
@@ -43,7 +43,7 @@ def artifacts(
         elif out is None:
             print_table(ARTIFACTS, [artifact_row(one) for one in found], nothing="no artifact")
         else:
-            typer.echo(f"{len(found)} in {out}" if found else "no artifact")
+            tell(f"{len(found)} in {out}" if found else "no artifact")
 
     operate(context, work)
 

@@ -9,7 +9,7 @@ import typer
 from holdfast.cli.listing import BeforeOption, LimitOption
 from holdfast.cli.moments import clock
 from holdfast.cli.operating import AnyOperator, operate
-from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.cli.output import JsonOption, print_json, print_table, tell
 
 
 def audit(
@@ -31,6 +31,6 @@ def audit(
         rows = [(act.id, clock(act.at), act.actor, act.action, act.subject, act.reason) for act in found]
         print_table(("id", "at", "who", "action", "subject", "reason"), rows, nothing="nobody has acted yet")
         if len(found) == limit:
-            typer.echo(f"more: --before {found[-1].id}")
+            tell(f"more: --before {found[-1].id}")
 
     operate(context, work)

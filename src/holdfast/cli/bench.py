@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.configs import database_config
 from holdfast.cli.context import invocation
 from holdfast.cli.operating import YesOption
-from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.cli.output import JsonOption, print_json, print_table, tell
 from holdfast.errors import OptionInvalid
 
 WARNING = "This loads the database as hard as it can for about half a minute: not for one that is in use."
@@ -28,14 +28,14 @@ def bench(
     The schema is dropped at the end.  The suite that measures Holdfast beside other queues is in bench/.
     """
     config = database_config(invocation(context).settings(), application_name="holdfast bench")
-    typer.echo(WARNING, err=True)
+    tell(WARNING, err=True)
     _ask(yes)
     from holdfast.cli.serving import run_on_fastest_loop
     from holdfast.cli.trial import Figure, Trial, throwaway_schema
 
     async def measured() -> list[Figure]:
         async with throwaway_schema(config) as own:
-            return await Trial(own, jobs, lambda line: typer.echo(line, err=True)).run()
+            return await Trial(own, jobs, lambda line: tell(line, err=True)).run()
 
     figures = run_on_fastest_loop(measured())
     if as_json:

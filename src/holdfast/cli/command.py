@@ -16,7 +16,7 @@ from holdfast.cli.context import DONE, FAILED, invocation
 from holdfast.cli.enqueue import put_in, say_handle
 from holdfast.cli.job_options import with_job_options
 from holdfast.cli.operating import AnyOperator, operate
-from holdfast.cli.output import JsonOption
+from holdfast.cli.output import JsonOption, tell
 from holdfast.client.intake import Intake, JobText
 from holdfast.errors import OptionInvalid
 from holdfast.model.assignment import RunnerStory
@@ -75,7 +75,7 @@ def command(
     if not follow:
         say_handle(handle, as_json)
         return
-    typer.echo(f"job {handle.id}", err=True)
+    tell(f"job {handle.id}", err=True)
     raise typer.Exit(operate(context, lambda operator: _followed(operator, handle.id)))
 
 
@@ -108,7 +108,7 @@ async def _followed(operator: AnyOperator, job_id: int) -> int:
     record = await operator.jobs.show(job_id)
     code = _exit_code(record, await operator.jobs.on_runners(job_id))
     if record.state is not JobState.COMPLETED:
-        typer.echo(f"job {job_id} {record.state}: {record.reason or record.error or 'no reason'}", err=True)
+        tell(f"job {job_id} {record.state}: {record.reason or record.error or 'no reason'}", err=True)
     return code
 
 

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast.cli.configs import database_config
+from holdfast.cli.output import tell
 from holdfast.errors import HoldfastError, InputInvalid
 from holdfast.runtime.settings import Loaded, Settings, load
 from holdfast.store import migrate
@@ -81,7 +82,7 @@ class ErrorReportingGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except HoldfastError as error:
-            typer.echo(f"holdfast: {error}", err=True)
+            tell(f"holdfast: {error}", err=True)
             raise typer.Exit(WRONG_USE if isinstance(error, InputInvalid) else FAILED) from error
 
 

@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
-from holdfast.cli.output import JsonOption, print_json, print_secret, print_table
+from holdfast.cli.output import JsonOption, print_json, print_secret, print_table, tell
 from holdfast.client.delivery_operator import Wish
 from holdfast.model.delivery import ENDS, DeliveryEvent, DeliveryRecord, DeliveryState
 
@@ -67,7 +67,7 @@ def redeliver(
     async def work(operator: AnyOperator) -> None:
         for delivery_id in delivery_ids:
             job_id = await operator.deliveries.redeliver(delivery_id, reason)
-            typer.echo(f"delivery {delivery_id}: job {job_id}")
+            tell(f"delivery {delivery_id}: job {job_id}")
 
     operate(context, work, actor=actor)
 
@@ -115,7 +115,7 @@ def add(
         except OSError:
             await operator.deliveries.remove(name, "its secret could not be shown")
             raise
-        typer.echo(f"{name} is told; its secret is not shown again", err=True)
+        tell(f"{name} is told; its secret is not shown again", err=True)
 
     operate(context, work, actor=actor)
 
@@ -128,6 +128,6 @@ def remove(
 
     async def work(operator: AnyOperator) -> None:
         await operator.deliveries.remove(name, reason)
-        typer.echo(f"{name} is told nothing more")
+        tell(f"{name} is told nothing more")
 
     operate(context, work, actor=actor)

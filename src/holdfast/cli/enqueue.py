@@ -10,7 +10,7 @@ from holdfast.cli.application import application
 from holdfast.cli.context import FAILED, Invocation, invocation
 from holdfast.cli.job_options import with_job_options
 from holdfast.cli.operating import served
-from holdfast.cli.output import JsonOption, print_json
+from holdfast.cli.output import JsonOption, print_json, tell
 from holdfast.cli.pouring import Pouring
 from holdfast.client.intake import Intake, JobText, job_text, json_object
 from holdfast.errors import OptionInvalid
@@ -102,7 +102,7 @@ def say_handle(handle: JobHandle, as_json: bool) -> None:
     if as_json:
         print_json(handle)
     else:
-        typer.echo(f"job {handle.id}" + ("" if handle.status == "new" else f" ({handle.status})"))
+        tell(f"job {handle.id}" + ("" if handle.status == "new" else f" ({handle.status})"))
 
 
 def _pour(call: Invocation, pouring: Pouring) -> None:

@@ -14,7 +14,7 @@ from holdfast.cli.filters import filtered
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago, clock, seconds
 from holdfast.cli.operating import AnyOperator, group, operate, served
-from holdfast.cli.output import JsonOption, print_json, print_json_line
+from holdfast.cli.output import JsonOption, print_json, print_json_line, tell
 from holdfast.cli.runner_story import print_runner_story
 from holdfast.cli.story import print_story
 from holdfast.client.asynchronous import Client
@@ -82,7 +82,7 @@ def show(context: typer.Context, job_id: JobId, *, as_json: JsonOption = False) 
         if runners is not None:
             print_runner_story(runners)
         if await operator.runs.is_run(job_id):
-            typer.echo(f"\nIt is a run: its steps and children are in `holdfast runs show {job_id}`")
+            tell(f"\nIt is a run: its steps and children are in `holdfast runs show {job_id}`")
 
     operate(context, work)
 
@@ -147,4 +147,5 @@ def _print_line(line: LogLine, as_json: bool) -> None:
             }
         )
     else:
+        # As it was written, colours and all: it is what was asked for.
         typer.echo(f"{clock(line.at)}  #{line.fence.attempt}  {line.level:<8} {line.line}")

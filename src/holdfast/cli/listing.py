@@ -10,7 +10,7 @@ from typing import Annotated, Generic, Protocol, TypeVar
 import typer
 
 from holdfast.cli.operating import AnyOperator, operate
-from holdfast.cli.output import print_json, print_table
+from holdfast.cli.output import print_json, print_table, tell
 
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")]
 BeforeOption = Annotated[int | None, typer.Option(help="Only ids below: the last id of the former page.")]
@@ -55,6 +55,6 @@ def show_page(
         rows = [listing.row(one, now) for one in found]
         print_table(listing.columns, rows, nothing=listing.nothing)
         if len(found) == limit:
-            typer.echo(f"more: --before {found[-1].id}")
+            tell(f"more: --before {found[-1].id}")
 
     operate(context, work)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.context import invocation
+from holdfast.cli.output import tell
 from holdfast.store import migrate as steps
 from holdfast.store.database import Database
 
@@ -20,12 +21,12 @@ def migrate(
     async def work(database: Database) -> None:
         if check:
             await steps.check(database)
-            typer.echo(f"schema {database.schema} is at {steps.newest()}, as this release needs it")
+            tell(f"schema {database.schema} is at {steps.newest()}, as this release needs it")
             return
         applied = await steps.migrate(database)
         for step in applied:
-            typer.echo(f"applied {step.number:04} {step.title}")
+            tell(f"applied {step.number:04} {step.title}")
         doing = "is now" if applied else "was already"
-        typer.echo(f"schema {database.schema} {doing} at {steps.newest()}")
+        tell(f"schema {database.schema} {doing} at {steps.newest()}")
 
     invocation(context).run(work, check_schema=False)

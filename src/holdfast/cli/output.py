@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+# All that may move the cursor, colour what follows or rename the window, C1 included; lines and tabs stay.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def shown(text: str) -> str:
+    """Return *text* with escapes, as JSON knows them, for what a terminal would obey, whoever wrote it."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def cell(value: object) -> str:
+    """Return *value* as it is shown on one line; None becomes a dash."""
+    return "-" if value is None else shown(str(value)).replace("\n", "\\n")
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Print *text* for people."""
+    typer.echo(shown(text), err=err)
+
+
+def tell_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Print what is known of facts, one below the other; no further line of one looks like another one."""
+    for name, value in facts:
+        if value not in (None, [], {}):
+            tell(f"{name:<12} {value}".replace("\n", f"\n{'':<12} "))
 
 
 def json_text(value: Any) -> str:
@@ -19,12 +45,12 @@ def json_text(value: Any) -> str:
 
 def print_json(value: Any) -> None:
     """Print *value* as JSON."""
-    sys.stdout.write(f"{json_text(value)}\n")
+    sys.stdout.write(f"{shown(json_text(value))}\n")
 
 
 def print_json_line(value: Any) -> None:
     """Print *value* as JSON on one line, at once: for programs that read a stream."""
-    sys.stdout.write(f"{msgspec.json.encode(value, enc_hook=str).decode()}\n")
+    sys.stdout.write(f"{shown(msgspec.json.encode(value, enc_hook=str).decode())}\n")
     sys.stdout.flush()
 
 
@@ -43,7 +69,7 @@ def print_table(
     from rich.text import Text
 
     if not rows:
-        typer.echo(nothing)
+        tell(nothing)
         return
     # Into a pipe nothing is cut: whoever greps wants the whole line.
     console = Console(width=None if sys.stdout.isatty() else 10_000, soft_wrap=not sys.stdout.isatty())
@@ -51,5 +77,5 @@ def print_table(
     for column in columns:
         table.add_column(column)
     for row in rows:
-        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
+        table.add_row(*(Text(cell(value)) for value in row))
     console.print(table)

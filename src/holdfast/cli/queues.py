@@ -10,7 +10,7 @@ import typer
 
 from holdfast.cli.moments import ago, seconds, span
 from holdfast.cli.operating import ActorOption, AnyOperator, CreateOption, ReasonOption, group, operate
-from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.cli.output import JsonOption, print_json, print_table, tell
 from holdfast.errors import OptionInvalid
 from holdfast.model.worker import QueueRecord
 
@@ -171,4 +171,4 @@ def _change(
     state = "paused" if queue.paused else "open"
     most = "without limit" if queue.max_running is None else f"limited to {queue.max_running} running"
     kept = "" if queue.retention is None else f", history kept for {span(queue.retention)}"
-    typer.echo(f"queue {queue.name} is {state}, {most}, {queue.key_limit} for each key{kept}")
+    tell(f"queue {queue.name} is {state}, {most}, {queue.key_limit} for each key{kept}")

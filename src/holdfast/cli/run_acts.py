@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from holdfast.cli.operating import ActorOption, ReasonOption, operate
-from holdfast.cli.output import JsonOption, print_json
+from holdfast.cli.output import JsonOption, print_json, tell
 from holdfast.cli.runs import RunId
 from holdfast.errors import InputInvalid
 from holdfast.model.step import MAIN
@@ -50,7 +50,7 @@ def signal(
     if as_json:
         print_json({"id": sent})
     else:
-        typer.echo(f"signal {sent} {name} is sent to run {run_id}")
+        tell(f"signal {sent} {name} is sent to run {run_id}")
 
 
 def _payload(text: str | None) -> Any:
@@ -101,7 +101,7 @@ def _print_met(run_id: int, done: str, met: Sequence[int], as_json: bool) -> Non
         print_json({"id": run_id, "children": children})
         return
     also = f", and {len(children)} of its children" if children else ""
-    typer.echo(f"run {run_id} is {done}{also}")
+    tell(f"run {run_id} is {done}{also}")
 
 
 def cancel(
@@ -120,9 +120,9 @@ def cancel(
     if as_json:
         print_json({"id": run_id, "ended": ended})
     elif ended:
-        typer.echo(f"run {run_id} is cancelled")
+        tell(f"run {run_id} is cancelled")
     else:
-        typer.echo(f"run {run_id} is being cancelled: it makes up for its steps first")
+        tell(f"run {run_id} is being cancelled: it makes up for its steps first")
 
 
 def retry(
@@ -141,7 +141,7 @@ def retry(
     if as_json:
         print_json({"id": run_id})
     else:
-        typer.echo(f"run {run_id} is taken up from its failed step")
+        tell(f"run {run_id} is taken up from its failed step")
 
 
 def fork(
@@ -169,4 +169,4 @@ def fork(
     if as_json:
         print_json({"id": forked, "forked_from": run_id})
     else:
-        typer.echo(f"run {forked} goes on behind step {at} of run {run_id}")
+        tell(f"run {forked} goes on behind step {at} of run {run_id}")

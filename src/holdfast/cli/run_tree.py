@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import typer
-
 from holdfast.cli.moments import ago, clock, span, took
-from holdfast.cli.output import print_table
+from holdfast.cli.output import cell, print_table, tell
 from holdfast.cli.story import act_row
 from holdfast.model.audit import AuditRecord
 from holdfast.model.job import JobState
@@ -38,15 +36,15 @@ def print_tree(node: RunNode, audit: Sequence[AuditRecord], now: datetime) -> No
     """Print a run with everything below it, and what operators did to it."""
     from rich.console import Console
 
-    typer.echo(f"enqueued  {clock(node.run.created_at)} ({ago(node.run.created_at, now)})")
+    tell(f"enqueued  {clock(node.run.created_at)} ({ago(node.run.created_at, now)})")
     for name, other in (("parent", node.run.parent_id), ("fork of", node.run.forked_from)):
         if other is not None:
-            typer.echo(f"{name:<9} {other}")
+            tell(f"{name:<9} {other}")
     # Into a pipe nothing is cut: whoever greps wants the whole line.
     console = Console(width=None if sys.stdout.isatty() else 10_000, soft_wrap=not sys.stdout.isatty())
     console.print(_run_tree(node, now))
     if audit:
-        typer.echo("\noperators")
+        tell("\noperators")
         print_table(("at", "who", "action", "reason"), [act_row(act) for act in reversed(audit)])
 
 
@@ -75,7 +73,7 @@ def _run_line(run: RunSummary, now: datetime) -> Text:
     if run.finished_at is not None:
         line.append(f"  in {took(run.finished_at - run.created_at)}, {ago(run.finished_at, now)}")
     if run.state is not JobState.COMPLETED and run.reason:
-        line.append(f"  {run.reason.splitlines()[0][:200]}", "red")
+        line.append(f"  {cell(run.reason.splitlines()[0][:200])}", "red")
     return line
 
 
@@ -149,7 +147,7 @@ def _step_line(step: StepSummary, now: datetime, *, is_over: bool) -> Text:
             f"  {'next try' if step.state is StepState.RETRYING else 'ends'} {ago(step.wake_at, now)}"
         )
     if step.error:
-        line.append(f"  {step.error.splitlines()[0][:200]}", "red")
+        line.append(f"  {cell(step.error.splitlines()[0][:200])}", "red")
     return line
 
 
@@ -174,4 +172,4 @@ def _family_trees(family: Family, now: datetime) -> Iterator[Tree]:
 def _plain(text: str, style: str) -> Text:
     from rich.text import Text
 
-    return Text(text, style)
+    return Text(cell(text), style)

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import typer
-
 from holdfast.cli.moments import clock, span
-from holdfast.cli.output import print_table
+from holdfast.cli.output import print_table, tell, tell_facts
 from holdfast.model.assignment import ArtifactRecord, AssignmentRecord, PlacementRecord, RunnerStory
 from holdfast.model.runner import Rung
 
@@ -20,18 +18,16 @@ ARTIFACTS = ("attempt", "name", "bytes", "sha256")
 
 def print_runner_story(story: RunnerStory) -> None:
     """Print what the job asks of runners, what each of them did, how cancels went, and what they left."""
-    typer.echo("\nfor runners")
-    for name, value in _wishes(story.placement):
-        if value is not None:
-            typer.echo(f"{name:<12} {value}")
+    tell("\nfor runners")
+    tell_facts(_wishes(story.placement))
     if story.assignments:
-        typer.echo("\nassignments")
+        tell("\nassignments")
         print_table(ASSIGNMENTS, [_assignment(one) for one in story.assignments])
     for one in story.assignments:
         _print_cancel(one)
         _print_evidence(one)
     if story.artifacts:
-        typer.echo("\nartifacts")
+        tell("\nartifacts")
         print_table(ARTIFACTS, [artifact_row(one) for one in story.artifacts])
 
 
@@ -69,14 +65,14 @@ def _print_cancel(one: AssignmentRecord) -> None:
     if one.ended_at is not None:
         rungs.append(("ended", one.ended_at))
     why = "" if one.cancel_reason is None else f": {one.cancel_reason}"
-    typer.echo(f"\ncancel of #{one.attempt}{why}")
+    tell(f"\ncancel of #{one.attempt}{why}")
     first = rungs[0][1]
     print_table(("rung", "at", "after"), [(name, clock(at), span(at - first)) for name, at in rungs])
 
 
 def _print_evidence(one: AssignmentRecord) -> None:
     if one.evidence:
-        typer.echo(f"\nrefused reports of #{one.attempt}")
+        tell(f"\nrefused reports of #{one.attempt}")
         rows = [(clock(late.at), *_said(late.report)) for late in one.evidence]
         print_table(("at", "outcome", "reason"), rows)
 

@@ -13,7 +13,7 @@ import typer
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago, clock, took
 from holdfast.cli.operating import AnyOperator, group, operate
-from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.cli.output import JsonOption, print_json, print_table, tell
 from holdfast.cli.run_tree import print_tree
 from holdfast.client.run_operator import DEEPEST, DEEPEST_OF_ALL
 from holdfast.errors import OptionInvalid
@@ -155,7 +155,7 @@ class _Page:
             return
         print_table(columns, rows, nothing="nothing is recorded")
         if len(rows) == self.limit:
-            typer.echo(f"more: --after {rows[-1][0]}")
+            tell(f"more: --after {rows[-1][0]}")
 
 
 async def _show_places(operator: AnyOperator, run_id: int, page: _Page) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from holdfast.cli.moments import ago, clock, span
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
-from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.cli.output import JsonOption, print_json, print_table, tell
 from holdfast.model.schedule import Schedule
 
 app = group("See schedules, run, pause and delete them.")
@@ -68,7 +68,7 @@ def run(
     if as_json:
         print_json({"id": job_id})
     else:
-        typer.echo(f"job {job_id}")
+        tell(f"job {job_id}")
 
 
 @app.command()
@@ -77,7 +77,7 @@ def pause(
 ) -> None:
     """Let a schedule make no jobs; ticks in a pause are not made up for."""
     operate(context, lambda operator: operator.schedules.pause(name, reason), actor=actor)
-    typer.echo(f"schedule {name} is paused")
+    tell(f"schedule {name} is paused")
 
 
 @app.command()
@@ -86,7 +86,7 @@ def resume(
 ) -> None:
     """Let a schedule make jobs again, from now on."""
     operate(context, lambda operator: operator.schedules.resume(name, reason), actor=actor)
-    typer.echo(f"schedule {name} is active")
+    tell(f"schedule {name} is active")
 
 
 @app.command()
@@ -95,4 +95,4 @@ def delete(
 ) -> None:
     """Forget a schedule that no application declares any more; jobs that it made stay."""
     operate(context, lambda operator: operator.schedules.delete(name, reason), actor=actor)
-    typer.echo(f"schedule {name} is deleted")
+    tell(f"schedule {name} is deleted")

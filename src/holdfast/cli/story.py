@@ -7,28 +7,25 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-import typer
 
 from holdfast.cli.moments import ago, clock, span
-from holdfast.cli.output import print_table
+from holdfast.cli.output import print_table, tell, tell_facts
 from holdfast.model.audit import AuditRecord
 from holdfast.model.job import AttemptRecord, JobRecord
 
 
 def print_story(record: JobRecord, why: str | None, audit: Sequence[AuditRecord], now: datetime) -> None:
     """Print everything that is known of a job."""
-    for name, value in _facts(record, why, now):
-        if value not in (None, [], {}):
-            typer.echo(f"{name:<12} {value}")
+    tell_facts(_facts(record, why, now))
     if record.attempts:
-        typer.echo("\nattempts")
+        tell("\nattempts")
         print_table(
             ("", "outcome", "claimed", "waited", "ran", "worker", "reason"),
             [_attempt(attempt, now) for attempt in record.attempts],
         )
     _print_errors(record.attempts)
     if audit:
-        typer.echo("\noperators")
+        tell("\noperators")
         print_table(("at", "who", "action", "reason"), [act_row(act) for act in reversed(audit)])
 
 
@@ -89,7 +86,7 @@ def _print_errors(attempts: Sequence[AttemptRecord]) -> None:
     for attempt in attempts:
         # An error that says no more than its reason is in the table already.
         if attempt.error is not None and attempt.error.strip() != (attempt.reason or "").strip():
-            typer.echo(f"\nerror of #{attempt.number}\n{attempt.error.rstrip()}")
+            tell(f"\nerror of #{attempt.number}\n{attempt.error.rstrip()}")
 
 
 def act_row(act: AuditRecord) -> tuple[object, ...]:

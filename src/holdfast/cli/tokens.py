@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago, clock, seconds
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
-from holdfast.cli.output import JsonOption, json_text, print_secret
+from holdfast.cli.output import JsonOption, json_text, print_secret, tell
 from holdfast.model.token import Role, TokenRecord
 
 app = group("Make, see and revoke the tokens that the service asks for.")
@@ -46,7 +46,7 @@ def create(
             raise
         if not as_json:
             until = "" if record.expires_at is None else f" until {clock(record.expires_at)} UTC"
-            typer.echo(f"token {record.id}: {role.value} {name}{until}; it is not shown again", err=True)
+            tell(f"token {record.id}: {role.value} {name}{until}; it is not shown again", err=True)
 
     operate(context, work, actor=actor)
 
@@ -102,6 +102,6 @@ def revoke(
     async def work(operator: AnyOperator) -> None:
         for token_id in token_ids:
             revoked = await operator.tokens.revoke(token_id, reason)
-            typer.echo(f"token {token_id} ({revoked.name}) is revoked")
+            tell(f"token {token_id} ({revoked.name}) is revoked")
 
     operate(context, work, actor=actor)

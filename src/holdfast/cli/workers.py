@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli.moments import ago, clock, span
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
-from holdfast.cli.output import JsonOption, print_json, print_table
+from holdfast.cli.output import JsonOption, print_json, print_table, tell, tell_facts
 from holdfast.cli.story import act_row
 from holdfast.model.job import JobSummary
 from holdfast.model.worker import Contact, WorkerRecord, WorkerState
@@ -99,14 +99,12 @@ def show(
             print_json(story)
             return
         now = await operator.now()
-        for name, value in _facts(story.worker, now):
-            if value is not None:
-                typer.echo(f"{name:<12} {value}")
+        tell_facts(_facts(story.worker, now))
         if story.holds:
-            typer.echo("\nholds")
+            tell("\nholds")
             print_table(HELD, [_held(job, now) for job in story.holds])
         if story.audit:
-            typer.echo("\noperators")
+            tell("\noperators")
             print_table(("at", "who", "action", "reason"), [act_row(act) for act in reversed(story.audit)])
 
     operate(context, work)
@@ -166,7 +164,7 @@ def resume(
     async def work(operator: AnyOperator) -> None:
         for worker_id in worker_ids:
             await operator.workers.resume(worker_id, reason)
-            typer.echo(f"worker {worker_id} takes jobs again")
+            tell(f"worker {worker_id} takes jobs again")
 
     operate(context, work, actor=actor)
 
@@ -187,6 +185,6 @@ def drain(
     async def work(operator: AnyOperator) -> None:
         for worker_id in worker_ids:
             await operator.workers.drain(worker_id, reason)
-            typer.echo(f"worker {worker_id} is draining")
+            tell(f"worker {worker_id} is draining")
 
     operate(context, work, actor=actor)
