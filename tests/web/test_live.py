@@ -163,13 +163,18 @@ async def test_a_job_that_never_was_cannot_be_followed(service: Service) -> None
 
 
 async def test_a_stop_ends_every_stream(scene: Scene, service: Service) -> None:
-    """Readers are told to come again, and do not hold the stop up."""
-    job = await scene.one()
-    async with reading(await service.caller(Role.VIEWER), f"/api/v1/jobs/{job.id}/events") as reader:
+    """Readers are told to come again, not that they fell behind, and do not hold the stop up."""
+    job, caller = await scene.one(), await service.caller(Role.VIEWER)
+    async with (
+        reading(caller, f"/api/v1/jobs/{job.id}/events") as reader,
+        reading(caller, "/api/v1/events") as wide,
+    ):
         await reader.until("job")
+        await wide.until("begun")
         async with asyncio.timeout(3):
             await service.server.stop()
-        await reader.until("dropped")
+        for one in (reader, wide):
+            assert (await one.until("dropped"))["detail"].startswith("the service stops: connect again")
 
 
 async def test_a_thousand_idle_listeners_share_one_connection_that_listens(

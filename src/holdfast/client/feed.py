@@ -83,7 +83,10 @@ class News:
 
 
 class Feed(Service):
-    """Takes two looks a second while somebody listens, and no more for a thousand listeners."""
+    """Takes two looks a second while somebody listens, and no more for a thousand listeners.
+
+    Once *is_over*, a listener that is dropped has not fallen behind.
+    """
 
     name = "feed"
 
@@ -96,6 +99,7 @@ class Feed(Service):
         self._near, self._wide = Sight(), Sight()
         self._place: FeedPlace | None = None
         self._watch_at = 0.0
+        self.is_over = False
         self.looks = 0
 
     def subscribe(self, *topics: Topic) -> Listener[News]:
@@ -119,6 +123,7 @@ class Feed(Service):
 
     def release(self) -> None:
         """Drop every listener, so that a service can stop."""
+        self.is_over = True
         self._broadcaster.drop_all()
 
     def notified(self, topic: str, rest: str) -> None:

@@ -56,6 +56,7 @@ class Told:
 
 
 DROPPED = "you fell behind and were dropped: connect again, and go on from the last id"
+STOPPING = "the service stops: connect again, and go on from the last id"
 SKIPPED = "more happened than is told: list the jobs to see how they stand"
 
 
@@ -101,7 +102,7 @@ class JobFollower:
             if not await listener.wait(SILENCE):
                 yield None
             if listener.dropped:
-                yield Told("dropped", {"detail": DROPPED}, self._mark.text)
+                yield _dropped(self._feed, self._mark.text)
                 return
             heard = [news.what for news in listener.heard() if isinstance(news.what, Change)]
             change = heard[-1] if heard else change
@@ -186,7 +187,7 @@ class WideFollower:
             if not await listener.wait(SILENCE):
                 yield None
             if listener.dropped:
-                yield Told("dropped", {"detail": DROPPED}, place_text(place))
+                yield _dropped(self._feed, place_text(place))
                 return
             for news in listener.heard():
                 place = news.place or place
@@ -196,6 +197,10 @@ class WideFollower:
         if isinstance(news.what, Change):
             return Told("job", news.what, place_text(place))
         return Told("skipped", {"detail": SKIPPED}, place_text(place))
+
+
+def _dropped(feed: Feed, place: str) -> Told:
+    return Told("dropped", {"detail": STOPPING if feed.is_over else DROPPED}, place)
 
 
 def place_text(place: FeedPlace) -> str:
