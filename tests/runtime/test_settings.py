@@ -79,12 +79,29 @@ def test_a_bad_file_names_setting_source_and_what_is_allowed(tmp_path: Path, tex
         ("HOLDFAST_LOG_FORMAT", "xml", r"is 'xml': give one of auto, human, json$"),
         ("HOLDFAST_QUEUES", "a,,b", r"^queues \(from HOLDFAST_QUEUES\) is 'a,,b'"),
         ("HOLDFAST_GRACE", "-1", r"^grace \(from HOLDFAST_GRACE\) is '-1'"),
+        (
+            "HOLDFAST_HTTP_PROXIES",
+            "10.0.0.2,localhost",
+            r"^http_proxies .* is '10.0.0.2,localhost': give addr",
+        ),
+        (
+            "HOLDFAST_HTTP_PROXIES",
+            "10.0.0.2/8",
+            r"^http_proxies .* is '10.0.0.2/8': give addresses or networks",
+        ),
+        ("HOLDFAST_HTTP_PROXIES", "*", r"^http_proxies .* is '\*': give addresses or networks"),
     ],
 )
 def test_a_bad_variable_is_named(tmp_path: Path, variable: str, value: str, told: str) -> None:
     """A variable with our prefix is ours: a misspelt one is an error and not silence."""
     with pytest.raises(SettingInvalid, match=told):
         loaded(tmp_path, environment={variable: value})
+
+
+def test_proxies_are_addresses_and_networks(tmp_path: Path) -> None:
+    """Of both families, as they are written."""
+    proxies = {"HOLDFAST_HTTP_PROXIES": "10.0.0.2, 10.1.0.0/16, ::1"}
+    assert loaded(tmp_path, environment=proxies).settings.http_proxies == ("10.0.0.2", "10.1.0.0/16", "::1")
 
 
 def test_a_bad_address_never_shows_its_password(tmp_path: Path) -> None:

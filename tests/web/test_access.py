@@ -243,3 +243,22 @@ async def test_an_address_is_believed_of_known_proxies_alone(
     assert (await caller.post("/api/v1/queues/pause", json=order, headers=forwarded)).status_code == 200
     acts = (await caller.get("/api/v1/audit", params={"subject": "queue mail"})).json()["acts"]
     assert [act["address"] for act in acts] == [noted]
+
+
+@pytest.mark.parametrize(
+    ("told", "noted"),
+    [
+        ("<script>", "unknown"),
+        ("a" * 3000, "unknown"),
+        ("fe80::1%<script>", "fe80::1"),
+        ("2001:db8::7", None),
+    ],
+)
+async def test_what_is_no_address_is_noted_as_none(serve: Serve, told: str, noted: str | None) -> None:
+    """A proxy that is believed passes on what its callers say of themselves."""
+    service = await serve(proxies=("127.0.0.1",))
+    caller = await service.caller(Role.OPERATOR)
+    order = {"name": "mail", "create": True}
+    await caller.post("/api/v1/queues/pause", json=order, headers={"X-Forwarded-For": told})
+    acts = (await caller.get("/api/v1/audit", params={"subject": "queue mail"})).json()["acts"]
+    assert [act["address"] for act in acts] == [noted or told]

@@ -19,6 +19,7 @@ from holdfast.runtime.values import (
     Rule,
     duration,
     matching,
+    networks,
     one_of,
     server_address,
     size,
@@ -102,7 +103,7 @@ class Settings:
     http_port: int = _setting(8700, whole(0, 65_535), "the port of the service; 0 takes a free one")
     http_rate: int = _setting(500, whole(1, 1_000_000), "requests a second that the service takes per token")
     http_proxies: tuple[str, ...] = _setting(
-        (), words(), "addresses of proxies whose X-Forwarded-For the service believes"
+        (), networks(), "proxies whose X-Forwarded-For the service believes"
     )
     runner_lost_after: float = _setting(
         120.0, duration(5), "how long a runner may be silent before it is lost and its jobs are taken from it"

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_network
 from typing import Any
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
@@ -119,6 +119,21 @@ def words() -> Rule:
         return names
 
     return Rule("names separated by commas, or a list of names in the file", read)
+
+
+def networks() -> Rule:
+    """Read a list of addresses and networks; a name would fit no address that a connection comes from."""
+    many = words()
+
+    def read(value: Any) -> tuple[str, ...]:
+        found: tuple[str, ...] = many.read(value)
+        for one in found:
+            ip_network(one)
+        return found
+
+    return Rule(
+        "addresses or networks such as 10.0.0.2 or 10.0.0.0/8, separated by commas or in a list", read
+    )
 
 
 def duration(least: float) -> Rule:

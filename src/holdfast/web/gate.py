@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Any, TypeAlias
 
 from litestar.connection import ASGIConnection
@@ -88,8 +89,7 @@ class Gate:
         return self._has_tokens
 
     async def _caller(self, scope: Scope) -> Caller:
-        client = scope["client"]
-        address = "unknown" if client is None else client[0]
+        address = _address(scope)
         shown = _header(scope, b"authorization")
         if shown is None and not await self.has_tokens():
             _check_local(scope)
@@ -136,6 +136,18 @@ class Gate:
             return RunnerSuperseded(worker_id)
         problem = "this token was never made, is revoked or has expired"
         return TokenInvalid(problem)
+
+
+def _address(scope: Scope) -> str:
+    """Return where a request comes from; a proxy passes on whatever its callers call their address."""
+    client = scope["client"]
+    # What stands behind the % is no part of an address, and may be anything too.
+    address = "" if client is None else client[0].partition("%")[0]
+    try:
+        ip_address(address)
+    except ValueError:
+        return "unknown"
+    return address
 
 
 def _bearer(shown: str | None) -> str:
