@@ -79,3 +79,13 @@ def test_a_duration_is_read_in_units() -> None:
     assert seconds("--delay", None) is None
     with pytest.raises(OptionInvalid, match="--delay is 'soon'"):
         seconds("--delay", "soon")
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00+12:00", "9999-12-31T23:00-12:00"])
+def test_a_moment_that_utc_does_not_have_is_refused(text: str) -> None:
+    """PostgreSQL's driver could not say of which option it speaks."""
+    told = r"is '.*': it lies outside the years 1 to 9999 in UTC$"
+    with pytest.raises(OptionInvalid, match=f"^--run-at {told}"):
+        exact("--run-at", text)
+    with pytest.raises(OptionInvalid, match=f"^--since {told}"):
+        moment("--since", text, NOW)

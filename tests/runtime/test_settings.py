@@ -41,8 +41,20 @@ def test_a_file_may_be_named(tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text("slots = 4")
     assert loaded(tmp_path, file=Path("other.toml")).settings.slots == 4
     assert loaded(tmp_path, environment={"HOLDFAST_CONFIG": "other.toml"}).settings.slots == 4
-    with pytest.raises(SettingInvalid, match=r"missing\.toml cannot be read"):
+    with pytest.raises(SettingInvalid, match=r"file missing\.toml cannot be read"):
         loaded(tmp_path, file=Path("missing.toml"))
+
+
+def test_a_named_file_is_told_with_its_folder(tmp_path: Path) -> None:
+    """Its last part alone may be the name of another one, which is there and well."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "prod.toml").write_text("slots = 0")
+    with pytest.raises(SettingInvalid, match=r"^the settings file /no/where cannot be read: No such file"):
+        loaded(tmp_path, environment={"HOLDFAST_CONFIG": "/no/where"})
+    with pytest.raises(SettingInvalid, match=r"^the settings file conf cannot be read"):
+        loaded(tmp_path, file=Path("conf"))
+    with pytest.raises(SettingInvalid, match=r"^slots \(from conf/prod.toml\) is 0"):
+        loaded(tmp_path, file=Path("conf/prod.toml"))
 
 
 @pytest.mark.parametrize(

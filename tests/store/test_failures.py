@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import holdfast
-from holdfast.errors import DatabaseRefused, SchemaMissing
+from holdfast.errors import DatabaseRefused, InputInvalid, SchemaMissing
 from holdfast.testing import ThrowawayDatabase
 
 REQUEST = holdfast.JobRequest("greet", "{}")
@@ -50,3 +50,11 @@ async def test_what_a_trigger_of_somebody_else_lacks_is_not_our_schema(
     )
     with pytest.raises(DatabaseRefused, match=rf"\({state}\): .*{missing}"):
         await client.enqueue(REQUEST)
+
+
+async def test_a_value_that_fits_no_type_is_told_without_its_place_in_a_statement(
+    client: holdfast.Client,
+) -> None:
+    """Which argument of which statement it was says nothing to whoever gave it."""
+    with pytest.raises(InputInvalid, match=rf"^PostgreSQL refused a value: {2**63} \(value out of int64"):
+        await client.job(2**63)

@@ -94,6 +94,14 @@ async def test_a_bad_address_is_refused(name: str, service: Service) -> None:
     assert not service.probe.seen("request.failed")
 
 
+async def test_a_time_that_utc_does_not_have_is_named(service: Service) -> None:
+    """It has a zone, but PostgreSQL could only say that some value of a statement is wrong."""
+    answer = await (await service.caller()).get(JOBS, params={"ended_since": "0001-01-01T00:00:00+12:00"})
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:holdfast:problem:option-invalid")
+    wanted = "it lies outside the years 1 to 9999 in UTC"
+    assert answer.json()["detail"] == f"ended_since is '0001-01-01T00:00:00+12:00': {wanted}"
+
+
 async def test_bad_utf8_in_an_address_harms_nobody(service: Service) -> None:
     """It finds nothing."""
     answer = await (await service.caller()).get(f"{JOBS}?kind=%ff%fe")

@@ -177,10 +177,16 @@ def _aware(option: str, value: datetime | None) -> datetime | None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise OptionInvalid(option, value, "give a datetime with a time zone, such as datetime.now(UTC)")
+    return in_utc(option, value)
+
+
+def in_utc(option: str, value: datetime) -> datetime:
+    """Return a time with a zone in UTC; raises `OptionInvalid` where that has none like it."""
     try:
         return value.astimezone(UTC)
     except OverflowError:
-        raise OptionInvalid(option, value, "it lies outside the years 1 to 9999 in UTC") from None
+        wanted = "it lies outside the years 1 to 9999 in UTC"
+        raise OptionInvalid(option, value.isoformat(), wanted) from None
 
 
 def _retry(policy: Backoff | None) -> str | None:

@@ -11,6 +11,7 @@ import typer
 
 from holdfast.cli.context import FAILED
 from holdfast.cli.filters import filtered
+from holdfast.cli.ids import id_argument
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, YesOption, operate
 from holdfast.cli.output import JsonOption, print_json, print_table, tell
 from holdfast.cli.progress import counting
@@ -22,7 +23,7 @@ from holdfast.rules.intervention import ALLOWED, PARTICIPLE, Intervention, refus
 
 SAMPLE = 5
 
-JobIds = Annotated[list[int] | None, typer.Argument(help="The ids of jobs.", metavar="[ID]...")]
+JobIds = Annotated[list[int] | None, id_argument("The ids of jobs.", "[ID]...")]
 AllOption = Annotated[bool, typer.Option("--all", help="Every job whose state allows it.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say how many, and which first.")]
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.ids import id_argument
 from holdfast.cli.operating import AnyOperator, operate
 from holdfast.cli.output import JsonOption, print_json, print_table, tell
 from holdfast.cli.runner_story import ARTIFACTS, artifact_row
@@ -18,7 +19,7 @@ from holdfast.model.assignment import ArtifactRecord
 
 def artifacts(
     context: typer.Context,
-    job_id: Annotated[int, typer.Argument(help="The id of the job.", metavar="ID")],
+    job_id: Annotated[int, id_argument("The id of the job.")],
     *,
     attempt: Annotated[int | None, typer.Option(help="Of this attempt alone.")] = None,
     name: Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.ids import id_argument
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
@@ -57,7 +58,7 @@ def _row(one: DeliveryRecord, now: datetime) -> tuple[object, ...]:
 @app.command()
 def redeliver(
     context: typer.Context,
-    delivery_ids: Annotated[list[int], typer.Argument(help="Deliveries by id.", metavar="ID...")],
+    delivery_ids: Annotated[list[int], id_argument("Deliveries by id.", "ID...")],
     *,
     reason: ReasonOption = None,
     actor: ActorOption = None,

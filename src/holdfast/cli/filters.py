@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.ids import id_option
 from holdfast.cli.moments import moment
 from holdfast.cli.sharing import taking
 from holdfast.model.job import JobState
@@ -29,7 +30,7 @@ def filter_options(
     until: Annotated[str | None, typer.Option(help="Enqueued before.", metavar="TIME")] = None,
     ended_since: Annotated[str | None, typer.Option(help="Ended at or after.", metavar="TIME")] = None,
     ended_until: Annotated[str | None, typer.Option(help="Ended before.", metavar="TIME")] = None,
-    worker: Annotated[int | None, typer.Option(help="Held or ended by this worker.", metavar="ID")] = None,
+    worker: Annotated[int | None, id_option("Held or ended by this worker.")] = None,
     text: Annotated[
         str | None,
         typer.Option(help="With this text in arguments, reason or error; slow among many.", metavar="TEXT"),

@@ -11,6 +11,7 @@ import typer
 from holdfast.cli.configs import database_config
 from holdfast.cli.context import invocation
 from holdfast.cli.filters import filtered
+from holdfast.cli.ids import id_argument
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago, clock, seconds
 from holdfast.cli.operating import AnyOperator, group, operate, served
@@ -25,7 +26,7 @@ from holdfast.store.logs import LogLine
 
 app = group("See jobs and act on them.")
 
-JobId = Annotated[int, typer.Argument(help="The id of the job.", metavar="ID")]
+JobId = Annotated[int, id_argument("The id of the job.")]
 COLUMNS = ("id", "state", "kind", "queue", "attempt", "enqueued", "since", "worker", "reason")
 
 

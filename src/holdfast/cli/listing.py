@@ -9,11 +9,12 @@ from typing import Annotated, Generic, Protocol, TypeVar
 
 import typer
 
+from holdfast.cli.ids import id_option
 from holdfast.cli.operating import AnyOperator, operate
 from holdfast.cli.output import print_json, print_table, tell
 
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")]
-BeforeOption = Annotated[int | None, typer.Option(help="Only ids below: the last id of the former page.")]
+BeforeOption = Annotated[int | None, id_option("Only ids below: the last id of the former page.")]
 
 
 class Numbered(Protocol):

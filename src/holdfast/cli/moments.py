@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from holdfast.app.options import in_utc
 from holdfast.errors import OptionInvalid
 from holdfast.runtime.values import duration
 
@@ -27,19 +28,26 @@ def exact(option: str, text: str | None) -> datetime | None:
     """Return a time in ISO 8601, in UTC where it names no zone; raises `OptionInvalid`."""
     if text is None:
         return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise OptionInvalid(option, text, "give a time such as 2026-03-01T12:00Z") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    found = _read(text)
+    if found is None:
+        raise OptionInvalid(option, text, "give a time such as 2026-03-01T12:00Z")
+    return in_utc(option, found)
 
 
 def moment(option: str, text: str | None, now: datetime) -> datetime | None:
     """Return a time in ISO 8601, in UTC where it names no zone, or one so long before *now*, such as 2h."""
+    if text is None:
+        return None
+    found = _read(text)
+    return _before(option, text, now) if found is None else in_utc(option, found)
+
+
+def _read(text: str) -> datetime | None:
     try:
-        return exact(option, text)
-    except OptionInvalid:
-        return _before(option, str(text), now)
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _before(option: str, text: str, now: datetime) -> datetime:

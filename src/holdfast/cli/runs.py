@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from holdfast.cli.ids import id_argument
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago, clock, took
 from holdfast.cli.operating import AnyOperator, group, operate
@@ -23,7 +24,7 @@ from holdfast.model.step import MAIN, ActivityRecord, StepRecord
 
 app = group("See the runs of workflows and act on them.")
 
-RunId = Annotated[int, typer.Argument(help="The id of the run, which is that of its job.", metavar="ID")]
+RunId = Annotated[int, id_argument("The id of the run, which is that of its job.")]
 COLUMNS = ("id", "state", "kind", "queue", "enqueued", "since", "parent", "waits for, or reason")
 CALLS = ("line", "at", "attempt", "step", "try", "took", "result", "error")
 PLACES = ("place", "kind", "name", "state", "tries", "began", "ended", "child", "result", "error")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.ids import id_argument
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago, clock, seconds
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
@@ -92,7 +93,7 @@ def _state(token: TokenRecord, now: datetime) -> str:
 @app.command()
 def revoke(
     context: typer.Context,
-    token_ids: Annotated[list[int], typer.Argument(help="The ids of tokens.", metavar="ID...")],
+    token_ids: Annotated[list[int], id_argument("The ids of tokens.", "ID...")],
     *,
     reason: ReasonOption = None,
     actor: ActorOption = None,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.ids import id_argument
 from holdfast.cli.moments import ago, clock, span
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table, tell, tell_facts
@@ -87,7 +88,7 @@ def _lease(worker: WorkerRecord, now: datetime) -> str:
 @app.command()
 def show(
     context: typer.Context,
-    worker_id: Annotated[int, typer.Argument(help="The id of the worker.", metavar="ID")],
+    worker_id: Annotated[int, id_argument("The id of the worker.")],
     *,
     as_json: JsonOption = False,
 ) -> None:
@@ -154,7 +155,7 @@ def _held(job: JobSummary, now: datetime) -> tuple[object, ...]:
 @app.command()
 def resume(
     context: typer.Context,
-    worker_ids: Annotated[list[int], typer.Argument(help="The ids of runners.", metavar="ID...")],
+    worker_ids: Annotated[list[int], id_argument("The ids of runners.", "ID...")],
     *,
     reason: ReasonOption = None,
     actor: ActorOption = None,
@@ -172,7 +173,7 @@ def resume(
 @app.command()
 def drain(
     context: typer.Context,
-    worker_ids: Annotated[list[int], typer.Argument(help="The ids of workers.", metavar="ID...")],
+    worker_ids: Annotated[list[int], id_argument("The ids of workers.", "ID...")],
     *,
     reason: ReasonOption = None,
     actor: ActorOption = None,

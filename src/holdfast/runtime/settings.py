@@ -150,7 +150,7 @@ def load(
     values: dict[str, Any] = {}
     sources = dict.fromkeys(RULES, DEFAULT)
     for source, name, value in (
-        *_from_file(_chosen_file(file, environment, folder)),
+        *_from_file(_chosen_file(file, environment, folder), folder),
         *_from_environment(environment),
         *_from_flags(flags),
     ):
@@ -175,21 +175,23 @@ def _chosen_file(file: Path | None, environment: Mapping[str, str], folder: Path
     return usual if usual.is_file() else None
 
 
-def _from_file(path: Path | None) -> list[Entry]:
+def _from_file(path: Path | None, folder: Path) -> list[Entry]:
     if path is None:
         return []
+    # As it was named: the last part alone is what another file elsewhere may be called too.
+    shown = str(path.relative_to(folder) if path.is_relative_to(folder) else path)
     try:
         found = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        msg = f"the settings file {path.name} cannot be read: {error.strerror}"
+        msg = f"the settings file {shown} cannot be read: {error.strerror}"
         raise SettingInvalid(msg) from error
     except UnicodeDecodeError as error:
-        msg = f"the settings file {path.name} cannot be read: it is not UTF-8"
+        msg = f"the settings file {shown} cannot be read: it is not UTF-8"
         raise SettingInvalid(msg) from error
     except tomllib.TOMLDecodeError as error:
-        msg = f"the settings file {path.name} is not TOML: {error}"
+        msg = f"the settings file {shown} is not TOML: {error}"
         raise SettingInvalid(msg) from error
-    return [(path.name, _known(name, path.name, name), value) for name, value in found.items()]
+    return [(shown, _known(name, shown, name), value) for name, value in found.items()]
 
 
 def _from_environment(environment: Mapping[str, str]) -> list[Entry]:

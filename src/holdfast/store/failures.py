@@ -49,6 +49,9 @@ TURNED_AWAY = (
     "not permitted",
 )
 
+# How a driver begins where a value fits no type: a number that only this file's statements know.
+_ARGUMENT = re.compile(r"^invalid input for query argument \$\d+: ")
+
 
 def translated(error: BaseException, schema: str, address: str | None = None) -> HoldfastError | None:
     """Return the error that says what *error* means, or None where it means nothing to us.
@@ -72,7 +75,7 @@ def translated(error: BaseException, schema: str, address: str | None = None) ->
     if sqlstate == CHECK and _constraint(error) is None:
         return DatabaseRefused(f"a partition was attached meanwhile, try again: {text}")
     if sqlstate.startswith(REFUSED_VALUE):
-        return InputInvalid(f"PostgreSQL refused a value: {text}")
+        return InputInvalid(f"PostgreSQL refused a value: {_ARGUMENT.sub('', text)}")
     if sqlstate.startswith(REFUSED):
         return DatabaseRefused(f"PostgreSQL refused ({sqlstate}): {text}")
     return None

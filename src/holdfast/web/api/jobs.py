@@ -11,6 +11,7 @@ from litestar.di import NamedDependency, Provide
 from litestar.params import FromQuery, HeaderParameter, JSONBody, QueryParameter
 
 from holdfast import errors
+from holdfast.app.options import in_utc
 from holdfast.client.intake import JobText
 from holdfast.client.wire.jobs import JobAnswer, JobBatch, JobCount, JobPage, JobStory
 from holdfast.client.wire.shape import LARGEST_ID
@@ -49,12 +50,15 @@ def job_filter(
     worker_id: Annotated[int | None, QueryParameter(ge=1, le=LARGEST_ID)] = None,
     text: FromQuery[str | None] = None,
 ) -> JobFilter:
-    """Return the filter of a listing; raises `OptionInvalid` for a time without its zone."""
+    """Return the filter of a listing; raises `OptionInvalid` for a time that has no zone, or none in UTC."""
     for name, moment in zip(TIMES, (since, until, ended_since, ended_until), strict=True):
-        if moment is not None and moment.tzinfo is None:
+        if moment is None:
+            continue
+        if moment.tzinfo is None:
             raise errors.OptionInvalid(
                 name, moment.isoformat(), "give a time with its zone, such as 2026-03-01T12:00Z"
             )
+        in_utc(name, moment)
     return JobFilter(
         states=tuple(states or ()),
         kind=kind,
