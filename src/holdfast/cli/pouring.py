@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-import typer
 
 from holdfast.cli.lines import LONGEST_LINE, Batch, LineReader
-from holdfast.cli.output import print_json
+from holdfast.cli.output import print_json, tell
 from holdfast.cli.progress import counting
 from holdfast.client.intake import Intake, job_text
 from holdfast.errors import DuplicateJob, HoldfastError, InputInvalid, LineInvalid, UnknownKind
@@ -84,7 +83,7 @@ class Pouring:
         skipped = f", {len(self.bad):,} bad lines skipped" if self.bad else ""
         seconds = time.monotonic() - self._began
         jobs = "job" if done["new"] == 1 else "jobs"
-        typer.echo(f"{done['new']:,} {jobs} enqueued{others}{skipped} in {seconds:.1f} s")
+        tell(f"{done['new']:,} {jobs} enqueued{others}{skipped} in {seconds:.1f} s")
 
     async def _pour(self, funnel: Funnel) -> None:
         descriptor = sys.stdin.fileno()
@@ -135,7 +134,7 @@ class Pouring:
             raise
         except HoldfastError:
             if self._statuses and not self.atomic:
-                typer.echo(f"holdfast: what stands before line {part[0][0]} is enqueued", err=True)
+                tell(f"holdfast: what stands before line {part[0][0]} is enqueued", err=True)
             raise
 
     def _refuse(self, number: int, problem: str) -> None:
@@ -144,7 +143,7 @@ class Pouring:
         if not self.skip_bad:
             raise error
         self.bad.append(error)
-        typer.echo(f"holdfast: {error}", err=True)
+        tell(f"holdfast: {error}", err=True)
 
 
 @dataclass(frozen=True, slots=True)
