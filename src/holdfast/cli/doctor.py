@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import typer
 
@@ -35,14 +35,15 @@ def doctor(context: typer.Context, *, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(findings)
     else:
-        rows = [(one.level.value, one.check, _sentence(one)) for one in findings]
-        print_table(("level", "check", "finding"), rows)
+        print_table(("level", "check", "finding"), [row for one in findings for row in _rows(one)])
     if any(one.level is Level.BAD for one in findings):
         raise typer.Exit(FAILED)
 
 
-def _sentence(finding: Finding) -> str:
-    return finding.what if finding.remedy is None else f"{finding.what}\n→ {finding.remedy}"
+def _rows(finding: Finding) -> Iterator[tuple[str, str, str]]:
+    yield finding.level.value, finding.check, finding.what
+    if finding.remedy is not None:
+        yield "", "", f"→ {finding.remedy}"
 
 
 async def _collect(call: Invocation) -> list[Finding]:
