@@ -180,6 +180,26 @@ async def test_a_report_that_nobody_heard_is_told_after_a_restart(
     await counterpart.until(lambda: not list((tmp_path / "runner" / "reports").iterdir()))
 
 
+async def test_an_end_whose_log_has_not_arrived_is_told_after_a_restart(
+    counterpart: Counterpart, runner: Any, probe: Probe, tmp_path: Path, gate: Gate
+) -> None:
+    """The work is done, so it must not be done again: what is missing of its log is given up."""
+    agent = await runner()
+    entry = await counterpart.offer(script=f"echo up; {gate}; echo down")
+    await counterpart.until(lambda: "up" in entry.log())
+    await counterpart.stop()
+    gate.open()
+    await probe.wait_for("program.ended")
+    await probe.wait_for("logs.delayed")
+    await agent.stop(0.0)
+    assert len(list((tmp_path / "runner" / "reports").iterdir())) == 1
+    await counterpart.start()
+    await runner()
+    report = await ended(counterpart, entry)
+    assert (report["outcome"], report["logs"]["stdout"]["gap"]) == ("completed", True)
+    await counterpart.until(lambda: not list((tmp_path / "runner" / "reports").iterdir()))
+
+
 async def test_an_end_that_a_sync_cannot_carry_stops_nothing(
     counterpart: Counterpart, runner: Any, probe: Probe, tmp_path: Path, gate: Gate
 ) -> None:

@@ -66,7 +66,7 @@ class Bench:
     """What all executions of one runner share.
 
     *changed* is called whenever there is news for the server; *in_contact* says whether it answers;
-    *number* numbers the next request.
+    *number* numbers the next request, *keep* has an end outlive this process.
     """
 
     def __init__(self, config: AgentConfig, connection: Connection, events: Events) -> None:
@@ -75,6 +75,7 @@ class Bench:
         self.changed: Callable[[], None] = lambda: None
         self.in_contact: Callable[[], bool] = lambda: True
         self.number: Callable[[], int] = lambda: 0
+        self.keep: Callable[[Fence, Report], None] = lambda _fence, _report: None
 
 
 class Execution:
@@ -154,6 +155,9 @@ class Execution:
         try:
             report = await self._reported()
             self._over = True
+            if self.cause is not Cause.LOST:
+                # Its log may take long to arrive, or for ever: the work is done all the same.
+                self._bench.keep(self.fence, _acceptable(report, self.rung, self._logs.totals))
             await self._ship()
             wanted = self.cause is not Cause.LOST
             ended = _acceptable(report, self.rung, self._logs.totals) if wanted else None

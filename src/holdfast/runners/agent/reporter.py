@@ -63,8 +63,12 @@ class Reporter:
         self._alone.update(fences)
 
     def keep(self, fence: Fence, report: Report) -> None:
-        """Keep an end until it is heard; on disk as well, if that takes it."""
+        """Keep an end until it is heard, on disk as well."""
         self.unheard[fence] = report
+        self.save(fence, report)
+
+    def save(self, fence: Fence, report: Report) -> None:
+        """Keep an end on disk alone, for the next process, if the disk takes it."""
         try:
             self._state.keep_report(fence, _for_later(report))
         except OSError as error:

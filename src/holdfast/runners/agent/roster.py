@@ -30,6 +30,7 @@ class Roster:
         bench.number = self.numbers.__next__
         self.executions: dict[Fence, Execution] = {}
         self.reporter = Reporter(bench, state)
+        bench.keep = self.reporter.save
         self.begun = 0
         # Answers that are late may still offer what has ended.
         self._done: deque[Fence] = deque(maxlen=REMEMBERED)
@@ -133,7 +134,8 @@ class Roster:
                 self.reporter.keep(fence, execution.report)
                 self.bench.changed()
                 await self.reporter.tell(fence)
-                self._heard(fence)
+            # One that was lost meanwhile is nobody's any more.
+            self._heard(fence)
         finally:
             self._done.append(fence)
             self.executions.pop(fence, None)
