@@ -1,7 +1,8 @@
 """The network between a runner and its server: it can be cut, slowed and interrupted."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Self
 
 
@@ -57,16 +58,27 @@ class Strait:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        self._lines.add(writer)
-        with suppress(OSError, asyncio.CancelledError):
+        try:
+            with suppress(OSError, asyncio.CancelledError):
+                await self._connect(reader, writer)
+        finally:
+            self._tasks.discard(task)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with self._line(writer):
             await self.passed.wait()
             further, back = await asyncio.open_connection("127.0.0.1", self.target)
-            self._lines.add(back)
-            await asyncio.gather(self._pump(reader, back), self._pump(further, writer))
-            self._lines.discard(back)
-        writer.close()
-        self._lines.discard(writer)
-        self._tasks.discard(task)
+            with self._line(back):
+                await asyncio.gather(self._pump(reader, back), self._pump(further, writer))
+
+    @contextmanager
+    def _line(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        self._lines.add(writer)
+        try:
+            yield
+        finally:
+            self._lines.discard(writer)
+            writer.close()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
