@@ -176,8 +176,7 @@ async def test_children_that_follow_their_parents_are_not_counted(
     await client.enqueue_many([order.job() for _ in range(3)])
 
     async def all_asleep() -> bool:
-        resting = await found(operator, kind="order", states=(JobState.WAITING,))
-        return len(resting) == 3
+        return await operator.jobs.count(JobFilter(kind="order", states=(JobState.WAITING,))) == 3
 
     await eventually(all_asleep)
     assert await operator.jobs.cancel_many(JobFilter(kind="order")) == Swept(changed=3)
