@@ -81,16 +81,18 @@ class Spool:
     def append(self, data: bytes) -> None:
         """Add to the end of the stream."""
         end = self.size + len(data)
+        rest = memoryview(data)
         try:
-            for at in range(0, len(data), self._segment):
-                self._write(data[at : at + self._segment])
+            while rest:
+                rest = rest[self._write(rest) :]
         except OSError:
             # A full disk must not stop the program; the gap tells.
             self._drop_all()
             self.size = end
         self._budget.keep()
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: memoryview) -> int:
+        """Write what the last piece has room for, or a new one where it is full; answers how much."""
         last = self._segments[-1] if self._segments else None
         if last is None or self._file is None or last.end - last.start >= self._segment:
             self._close()
@@ -98,10 +100,12 @@ class Spool:
             self._file = path.open("wb")
             last = Segment(path, self.size, self.size)
             self._segments.append(last)
-        self._file.write(data)
+        fitting = data[: self._segment - (last.end - last.start)]
+        self._file.write(fitting)
         self._file.flush()
-        last.end += len(data)
+        last.end += len(fitting)
         self.size = last.end
+        return len(fitting)
 
     def read(self, most: int) -> bytes:
         """Return the next bytes that the server needs, *most* at most; none where they are lost."""
