@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from holdfast.model.audit import Mandate
-from holdfast.model.job import ClaimedJob, UniquePolicy
+from holdfast.model.job import ClaimedJob, JobState, UniquePolicy
 from holdfast.model.outcome import Outcome, PutBack
 from holdfast.store import attempts, workers
 from holdfast.store.attempts import Fence, Returned
-from holdfast.store.interventions import cancel_jobs
+from holdfast.store.interventions import cancel_jobs, discard_jobs
 from tests.store.scene import KIND, Scene, fence
 
 
@@ -160,6 +160,23 @@ async def test_a_cancel_waits_for_a_claim_under_way_and_then_asks_its_worker(sce
     assert [fence.job_id for fence in await scene.run(attempts.cancel_requests([Fence(job_id, 1)]))] == [
         job_id
     ]
+
+
+@pytest.mark.parametrize("act", [cancel_jobs, discard_jobs])
+async def test_an_act_on_available_jobs_leaves_one_that_was_claimed_meanwhile(scene: Scene, act: Any) -> None:
+    """Whoever names the state means what has not begun: who takes a job first decides."""
+    worker = await scene.worker()
+    (job_id,) = await scene.enqueue()
+    claiming, acting = await scene.session(), await scene.session()
+    transaction = claiming.transaction()
+    await transaction.start()
+    assert ids(await scene.claim(worker, connection=claiming)) == [job_id]
+    statement = act([job_id], Mandate("somebody"), [JobState.AVAILABLE])
+    task = asyncio.create_task(scene.run_on(acting, statement))
+    await scene.blocked(acting)
+    await transaction.commit()
+    assert not await task
+    assert await scene.run(attempts.cancel_requests([Fence(job_id, 1)])) == []
 
 
 async def test_a_worker_is_not_declared_lost_while_its_claim_is_under_way(scene: Scene) -> None:

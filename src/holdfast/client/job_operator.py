@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from holdfast.client.log_reader import LogPage, LogReader
 from holdfast.errors import ArtifactNotFound, JobNotFound
 from holdfast.model.assignment import ArtifactRecord, RunnerStory
 from holdfast.model.audit import Mandate
-from holdfast.model.job import JobRecord, JobSummary
+from holdfast.model.job import JobRecord, JobState, JobSummary
 from holdfast.model.log import BEGINNING, LogMark
 from holdfast.model.selection import JobFilter
 from holdfast.rules.intervention import Intervention, meant_states
@@ -118,25 +118,30 @@ class JobOperator(JobVerbs):
     async def stroke(
         self, action: Intervention, chosen: JobFilter, reason: str | None, *, before: int | None
     ) -> Stroke:
-        """Do *action* to the 500 newest jobs with ids below *before* that fit, in one transaction."""
-        page = await self.find(meant(action, chosen), limit=BATCH, before=before)
+        """Do *action* to the 500 newest jobs with ids below *before* that fit, and still do."""
+        wanted = meant(action, chosen)
+        page = await self.find(wanted, limit=BATCH, before=before)
         if not page:
             return Stroke(Swept(), None)
-        changed = await self._act_on_all([job.id for job in page], action, Mandate(self._actor, reason))
+        found = [job.id for job in page]
+        changed = await self._act_on_all(found, action, Mandate(self._actor, reason), wanted.states)
         return Stroke(Swept(changed, len(page) - changed), page[-1].id)
 
-    async def _act_on_all(self, job_ids: list[int], action: Intervention, mandate: Mandate) -> int:
+    async def _act_on_all(
+        self, job_ids: list[int], action: Intervention, mandate: Mandate, states: Iterable[JobState]
+    ) -> int:
         """Act on those of the jobs whose state allows it; answers how many of them there were.
 
-        Children that follow their parents are not counted.
+        What is to be cancelled or discarded has to be in *states* still.  Children that follow their
+        parents are not counted.
         """
         if action is Intervention.RETRY:
             holders = await self._database.run(interventions.retry_jobs(job_ids, mandate))
             changed = {job_id for job_id, holder in holders.items() if holder is None}
         elif action is Intervention.CANCEL:
-            changed = {*await self._database.run(interventions.cancel_jobs(job_ids, mandate))}
+            changed = {*await self._database.run(interventions.cancel_jobs(job_ids, mandate, states))}
         else:
-            changed = {*await self._database.run(interventions.discard_jobs(job_ids, mandate))}
+            changed = {*await self._database.run(interventions.discard_jobs(job_ids, mandate, states))}
         return len(changed.intersection(job_ids))
 
     async def _act(self, job_id: int, action: Intervention, statement: Statement[Found]) -> Found:

@@ -71,7 +71,7 @@ class JobVerbs(ABC):
     async def stroke(
         self, action: Intervention, chosen: JobFilter, reason: str | None, *, before: int | None
     ) -> Stroke:
-        """Do *action* to the 500 newest jobs with ids below *before* that fit, in one transaction."""
+        """Do *action* to the 500 newest jobs with ids below *before* that fit, and still do."""
 
     async def logs(
         self,

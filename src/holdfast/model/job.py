@@ -34,6 +34,7 @@ class JobState(StrEnum):
 
 
 FINAL_STATES = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
+LIVE_STATES = frozenset(JobState) - FINAL_STATES
 
 
 class UniquePolicy(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from holdfast.errors import OptionInvalid, StateConflict
-from holdfast.model.job import FINAL_STATES, JobState
+from holdfast.model.job import LIVE_STATES, JobState
 
 
 class Intervention(StrEnum):
@@ -22,12 +22,11 @@ PARTICIPLE = {
     Intervention.DISCARD: "discarded",
 }
 _HELD = frozenset({JobState.CLAIMED, JobState.RUNNING})
-_LIVE = frozenset(JobState) - FINAL_STATES
 
 ALLOWED: dict[Intervention, frozenset[JobState]] = {
-    Intervention.CANCEL: _LIVE,
+    Intervention.CANCEL: LIVE_STATES,
     Intervention.RETRY: frozenset({JobState.FAILED, JobState.CANCELLED, JobState.SCHEDULED}),
-    Intervention.DISCARD: _LIVE - _HELD,
+    Intervention.DISCARD: LIVE_STATES - _HELD,
 }
 # Of many jobs, those are meant that the act is mostly for; others have to be named by their state.
 MEANT: dict[Intervention, frozenset[JobState]] = ALLOWED | {Intervention.RETRY: frozenset({JobState.FAILED})}

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.model.audit import Mandate
+from holdfast.model.job import LIVE_STATES, JobState
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column
 
 _SQL = blocks("interventions")
 
 
-def cancel_jobs(job_ids: Sequence[int], mandate: Mandate) -> Statement[dict[int, bool]]:
-    """Cancel jobs; answers for each live one whether it has ended (True) or was asked to stop."""
-    return Statement("cancel_jobs", _SQL["cancel_jobs"], _parameters(job_ids, mandate), _cancelled)
+def cancel_jobs(
+    job_ids: Sequence[int], mandate: Mandate, states: Iterable[JobState] = LIVE_STATES
+) -> Statement[dict[int, bool]]:
+    """Cancel jobs that are still in *states*; answers whether each has ended (True) or was asked to stop."""
+    parameters = (*_parameters(job_ids, mandate), [state.value for state in states])
+    return Statement("cancel_jobs", _SQL["cancel_jobs"], parameters, _cancelled)
 
 
 def _cancelled(rows: Sequence[Row]) -> dict[int, bool]:
     return {row[0]: row[1] for row in rows}
 
 
-def discard_jobs(job_ids: Sequence[int], mandate: Mandate) -> Statement[list[int]]:
-    """End jobs as failed that nobody holds; answers those that were ended."""
-    return Statement("discard_jobs", _SQL["discard_jobs"], _parameters(job_ids, mandate), column)
+def discard_jobs(
+    job_ids: Sequence[int], mandate: Mandate, states: Iterable[JobState] = LIVE_STATES
+) -> Statement[list[int]]:
+    """End jobs as failed that nobody holds and that are still in *states*; answers those that were ended."""
+    parameters = (*_parameters(job_ids, mandate), [state.value for state in states])
+    return Statement("discard_jobs", _SQL["discard_jobs"], parameters, column)
 
 
 @dataclass(frozen=True, slots=True)

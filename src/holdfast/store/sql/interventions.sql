@@ -1,10 +1,15 @@
 -- What operators do to jobs.  Each act is written to audit_log by the statement that does it.
 
 -- name: cancel_jobs
--- Cancels jobs by id, and the children of runs that follow their parent, as far down as they go: see
--- holdfast.cancel_tree, which locks live_jobs rows in id order.  A job without a row in the answer has ended or never was.
-with target as materialized (
-    select * from holdfast.cancel_tree($1::bigint[], coalesce($3::text, 'cancelled by ' || $2::text))
+-- Cancels jobs by id that are in one of the states $4, and the children of runs that follow their parent, as far down as they
+-- go: see holdfast.cancel_tree.  Locks live_jobs rows in id order, those of children last.  A job without a row in the answer
+-- is in another state, has ended or never was.
+with meant as materialized (
+    select l.job_id from holdfast.live_jobs l
+    where l.job_id = any ($1::bigint[]) and l.state = any ($4::text[])
+    order by l.job_id for update
+), target as materialized (
+    select * from holdfast.cancel_tree(array(select m.job_id from meant m), coalesce($3::text, 'cancelled by ' || $2::text))
 ), audited as (
     insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
     select holdfast.now(), $2::text, 'job.cancel', 'job ' || t.job_id, $3::text, jsonb_build_object(
@@ -17,11 +22,11 @@ with target as materialized (
 select t.job_id, t.worker_id is null and not t.begun from target t order by t.job_id;
 
 -- name: discard_jobs
--- Ends jobs by id as failed that nobody holds.
--- Locks live_jobs rows in id order.  A job without a row in the answer is held, has ended or never was.
+-- Ends jobs by id as failed that nobody holds and that are in one of the states $4.
+-- Locks live_jobs rows in id order.  A job without a row in the answer is held, in another state, has ended or never was.
 with target as materialized (
     select l.* from holdfast.live_jobs l
-    where l.job_id = any ($1::bigint[]) and l.worker_id is null
+    where l.job_id = any ($1::bigint[]) and l.worker_id is null and l.state = any ($4::text[])
     order by l.job_id for update
 ), gone as (
     delete from holdfast.live_jobs l using target t where l.job_id = any (array[t.job_id])
