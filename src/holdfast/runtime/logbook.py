@@ -103,6 +103,7 @@ LINES: Mapping[str, Line] = {
     "runner.drained": Line(_INFO, "an operator drains this runner: it gets nothing new"),
     "runner.undrained": Line(_INFO, "this runner is not drained any more"),
     "runner.refused": Line(_ERROR, "this runner is not wanted: {error}"),
+    "runner.rests": Line(_WARNING, "this runner begins nothing for {seconds:g} s: {error}"),
     "runner.stopped": Line(_INFO, "runner {runner} has stopped"),
     "server.unreachable": Line(
         _WARNING, "the server does not answer ({failures} times so far): work goes on, {error}"

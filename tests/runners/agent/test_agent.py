@@ -356,18 +356,27 @@ async def test_an_end_that_the_disk_does_not_take_is_told(
 
 
 @needs_full_disk
-async def test_a_job_that_the_machine_has_no_room_for_rests_unspent(
-    counterpart: Counterpart, runner: Any, tmp_path: Path
+async def test_a_runner_that_has_no_room_for_a_job_rests_with_it(
+    counterpart: Counterpart,
+    runner: Any,
+    probe: Probe,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A runner with a full disk must not use up the attempts of a whole queue; it takes the next one."""
+    """A full disk uses up neither the attempts of a whole queue nor its time; then the runner goes on."""
+    monkeypatch.setattr("holdfast.runners.agent.execution.REST", 3.0)
     await runner()
     folder = tmp_path / "runner" / "assignments" / "1-1"
     folder.mkdir(parents=True)
     (folder / "script").symlink_to(FULL)
-    report = await ended(counterpart, await counterpart.offer(script="true"))
-    assert (report["outcome"], report["delay"]) == ("released", 60)
+    entry = await counterpart.offer(script="true")
+    await probe.wait_for("runner.rests", lambda fields: fields["error"].errno == errno.ENOSPC)
+    report = await ended(counterpart, entry)
+    assert (report["outcome"], report["delay"]) == ("released", 3)
     assert "No space left" in report["reason"]
-    assert (await ended(counterpart, await counterpart.offer(script="true")))["outcome"] == "completed"
+    await counterpart.until(lambda: any(not (one["free"] or one["held"]) for one in counterpart.syncs))
+    following = await counterpart.offer(script="true")
+    assert (await ended(counterpart, following))["outcome"] == "completed"
 
 
 async def test_nothing_of_an_assignment_stays_behind(

@@ -12,11 +12,12 @@ FENCES = [Fence(job, attempt) for job in range(1, 4) for attempt in (1, 2)]
 SETS = st.sets(st.sampled_from(FENCES))
 
 
-def offer(fence: Fence) -> Hold:
-    """An offer of an assignment."""
+def offer(fence: Fence, *, cancelled: bool = False) -> Hold:
+    """An offer of an assignment, which may be cancelled already."""
     facts: dict[str, Any] = {"kind": "command", "queue": "q", "spec_sha256": "", "token": ""}
     assignment = Assignment(job=fence.job_id, attempt=fence.attempt, **facts)
-    return Hold(job=fence.job_id, attempt=fence.attempt, state="offered", assignment=assignment)
+    order = CancelOrder(reason="enough") if cancelled else None
+    return Hold(job=fence.job_id, attempt=fence.attempt, state="offered", assignment=assignment, cancel=order)
 
 
 def hold(fence: Fence, *, cancelled: bool = False) -> Hold:
@@ -35,8 +36,8 @@ def test_lists_are_reconciled(
     done: set[Fence],
     free: int,
 ) -> None:
-    """New offers begin within the room, what was told and is not listed stops, cancels reach what is held."""
-    listed = [offer(one) for one in sorted(offered - wanted)]
+    """Offers begin within the room, what was told and is not listed stops, cancels reach all that is here."""
+    listed = [offer(one, cancelled=one in cancelled) for one in sorted(offered - wanted)]
     listed += [hold(one, cancelled=one in cancelled) for one in sorted(wanted)]
     orders = reconcile(listed, told=told, held=held, done=done, free=free)
     begun = {one.fence for one in orders.begin}
@@ -44,7 +45,8 @@ def test_lists_are_reconciled(
     assert begun <= possible
     assert len(begun) == min(max(0, free), len(possible))
     assert set(orders.stop) == (held & told) - offered - wanted
-    assert {fence for fence, _ in orders.cancel} == wanted & cancelled & held
+    known = (offered | wanted) & cancelled
+    assert {fence for fence, _ in orders.cancel} == known & (held | begun)
 
 
 def test_an_assignment_that_came_after_the_question_is_not_stopped() -> None:

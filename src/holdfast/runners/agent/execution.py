@@ -42,7 +42,8 @@ LOG_PATIENCE = 60.0
 PAUSE = 1.0
 # What fails by these is short on this machine, which is no fault of the job.
 SHORTAGES = frozenset({errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EROFS})
-# How long a job rests that could not be begun for that, in seconds: else it would be offered here at once.
+# How long a job rests that could not be begun for that, and its runner too, in seconds: else the one would be
+# offered here at once, and the other would have the whole queue rest.
 REST = 60.0
 # What the server takes, in characters.
 LONGEST_NOTE, LONGEST_REASON = 1000, 2000
@@ -76,6 +77,22 @@ class Bench:
         self.in_contact: Callable[[], bool] = lambda: True
         self.number: Callable[[], int] = lambda: 0
         self.keep: Callable[[Fence, Report], None] = lambda _fence, _report: None
+        self._rest: asyncio.TimerHandle | None = None
+
+    @property
+    def is_resting(self) -> bool:
+        """True while this runner begins nothing new, for what its machine is short of."""
+        return self._rest is not None
+
+    def rest(self, seconds: float) -> None:
+        """Begin nothing new for so long."""
+        if self._rest is not None:
+            self._rest.cancel()
+        self._rest = asyncio.get_running_loop().call_later(seconds, self._wake)
+
+    def _wake(self) -> None:
+        self._rest = None
+        self.changed()
 
 
 class Execution:
@@ -182,6 +199,8 @@ class Execution:
         except (ProgramRefused, OSError) as error:
             if self.state == ACCEPTED and getattr(error, "errno", None) in SHORTAGES:
                 reason = f"this runner could not begin it: {one_line(error)}"
+                self._bench.events.emit("runner.rests", seconds=REST, error=error)
+                self._bench.rest(REST)
                 return Report(outcome=Outcome.RELEASED, reason=reason, delay=REST)
             return Report(outcome=Outcome.FAILED, reason=one_line(error), error=str(error))
         finally:

@@ -29,7 +29,8 @@ def reconcile(
 
     *told* is what the answered request listed: only of that the answer can say that it is not wanted.
     *done* are assignments that ended and were forgotten; an answer under way may still list them.
-    *free* bounds what is begun; an offer that is not taken up goes back by itself.
+    *free* bounds what is begun; an offer that is not taken up goes back by itself.  One that is cancelled
+    already is begun all the same: its end has to be told.
     """
     wanted = {one.fence for one in hold}
     offers = [
@@ -37,8 +38,10 @@ def reconcile(
         for one in hold
         if one.assignment is not None and one.fence not in held and one.fence not in done
     ]
+    begin = tuple(offers[: max(0, free)])
+    ours = {*held, *(one.fence for one in begin)}
     return Orders(
-        begin=tuple(offers[: max(0, free)]),
-        cancel=tuple((one.fence, one.cancel) for one in hold if one.cancel is not None and one.fence in held),
+        begin=begin,
+        cancel=tuple((one.fence, one.cancel) for one in hold if one.cancel is not None and one.fence in ours),
         stop=tuple(fence for fence in held if fence in told and fence not in wanted),
     )

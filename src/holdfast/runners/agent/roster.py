@@ -58,13 +58,13 @@ class Roster:
         """Do what the answer to a sync that *told* these states asks for."""
         held = {*self.executions, *self.reporter.unheard}
         orders = reconcile(hold, told=told, held=held, done=frozenset(self._done), free=free)
+        for assignment in orders.begin:
+            self._begin(assignment)
         for fence, order in orders.cancel:
             if fence in self.executions:
                 self.executions[fence].cancel(order)
         for fence in orders.stop:
             self._stop(fence, heard=told[fence] == ENDED)
-        for assignment in orders.begin:
-            self._begin(assignment)
 
     def resume(self) -> None:
         """Begin to tell what this runner's last process could not."""

@@ -69,7 +69,7 @@ class Sync(Service):
     def free(self) -> int:
         """How many assignments may be begun."""
         config = self._bench.config
-        if self.leaving or (config.once and self._roster.begun):
+        if self.leaving or self._bench.is_resting or (config.once and self._roster.begun):
             return 0
         return min(1 if config.once else config.slots, config.slots - self._roster.busy)
 
