@@ -127,9 +127,19 @@ async def test_an_artifact_is_never_saved_outside_its_folder(
     """A runner may call a file what it likes: whoever fetches it decides where it goes."""
     job_id = await cancelled(service, client, db)
     await db.fetch("update holdfast.artifacts set name = $1", name)
-    for way in await ways(service, db):
-        code, said = await refused(way, "jobs", "artifacts", str(job_id), "--out", str(tmp_path / "in"))
-        assert (code, "leads out of the folder" in said) == (2, True)
+    for letter in ("+", "z"):
+        await db.fetch(
+            "insert into holdfast.artifacts "
+            "select (jsonb_populate_record(a, jsonb_build_object('name', $1::text))).* "
+            "from holdfast.artifacts a where a.name = $2",
+            letter,
+            name,
+        )
+    for nth, way in enumerate(await ways(service, db)):
+        out = tmp_path / str(nth)
+        code, said = await refused(way, "jobs", "artifacts", str(job_id), "--out", str(out))
+        assert (code, "leads out of the folder; all others are saved" in said) == (2, True)
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == {"+": CONTENT, "z": CONTENT}
     assert not (tmp_path / "out.txt").exists()
 
 

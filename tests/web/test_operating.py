@@ -42,7 +42,7 @@ async def test_a_queue_is_paused_limited_and_listed(service: Service) -> None:
 
 
 async def test_a_worker_is_listed_and_drained(service: Service, work: Any) -> None:
-    """An unknown one is a 404."""
+    """An unknown one is a 404; it leaves, so that there is nothing to resume."""
     caller = await service.caller(Role.OPERATOR)
     process = await work(holdfast.App(), queues=("default",))
     [worker] = of(await caller.get(f"{API}/workers"))
@@ -51,6 +51,8 @@ async def test_a_worker_is_listed_and_drained(service: Service, work: Any) -> No
     async with asyncio.timeout(10):
         await process.drained()
     of(await caller.post(f"{API}/workers/999999/drain"), 404)
+    refused = of(await caller.post(f"{API}/workers/{worker['id']}/resume"), 400)
+    assert "only runners are resumed" in refused["detail"]
 
 
 async def test_a_drained_runner_is_resumed(service: Service) -> None:

@@ -35,9 +35,9 @@ def artifacts(
     async def work(operator: AnyOperator) -> None:
         found = await _find(operator, job_id, attempt, name or ())
         if out is not None:
-            found = list({one.name: one for one in found}.values())
-            places = [_place(out, one.name) for one in found]
-            for one, path in zip(found, places, strict=True):
+            found = sorted({one.name: one for one in found}.values(), key=lambda one: _leads_out(one.name))
+            for one in found:
+                path = _place(out, one.name)
                 _save(path, await operator.jobs.artifact(job_id, one.attempt, one.name), one)
         if as_json:
             print_json(found)
@@ -61,13 +61,18 @@ async def _find(
     return found
 
 
-def _place(folder: Path, name: str) -> Path:
-    """Return where an artifact is saved: nowhere but below *folder*, whatever its runner has called it."""
+def _leads_out(name: str) -> bool:
+    """Tell whether a name is none for a file below a folder."""
     parts = PurePosixPath(name).parts
     # A letter like any other on the runner's machine may part folders, or name a drive, on this one.
-    if not parts or ".." in parts or "\x00" in name or any(PurePath(part).name != part for part in parts):
-        raise OptionInvalid("artifact", name, "its name leads out of the folder: fetch the others by --name")
-    return folder.joinpath(*parts)
+    return not parts or ".." in parts or "\x00" in name or any(PurePath(part).name != part for part in parts)
+
+
+def _place(folder: Path, name: str) -> Path:
+    """Return where an artifact is saved: nowhere but below *folder*, whatever its runner has called it."""
+    if _leads_out(name):
+        raise OptionInvalid("artifact", name, "its name leads out of the folder; all others are saved")
+    return folder.joinpath(*PurePosixPath(name).parts)
 
 
 def _save(path: Path, data: bytes, expected: ArtifactRecord) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.client.answer import there
 from holdfast.client.wire.workers import WorkerStory
-from holdfast.errors import WorkerEnded, WorkerNotFound
+from holdfast.errors import OptionInvalid, WorkerEnded, WorkerNotFound
 from holdfast.model.audit import Mandate
 from holdfast.model.job import JobState
 from holdfast.model.selection import JobFilter
@@ -46,11 +47,17 @@ class WorkerOperator:
             )
 
     async def resume(self, worker_id: int, reason: str | None = None) -> None:
-        """Let a drained runner take jobs again; raises `WorkerNotFound` where there is no such runner."""
+        """Let a drained runner take jobs again.
+
+        Raises `WorkerNotFound`, and `OptionInvalid` for a process: once drained, it leaves.
+        """
         async with self._database.transaction() as connection:
             change = await self._database.run(runners.resume_runner(worker_id), connection)
             if change is None:
-                raise WorkerNotFound(worker_id)
+                state = await self._database.run(workers.worker_state(worker_id), connection)
+                there(state, WorkerNotFound(worker_id))
+                remedy = "only runners are resumed: a process that is drained leaves, start another one"
+                raise OptionInvalid("worker", worker_id, remedy)
             await self._note(connection, "worker.resume", worker_id, reason, change)
 
     async def drain(self, worker_id: int, reason: str | None = None) -> None:

@@ -21,7 +21,11 @@ class OptionInvalid(InputInvalid):
     """An option is out of range or of the wrong type."""
 
     def __init__(self, option: str, value: object, expected: str) -> None:
-        shown = repr(value)
+        try:
+            shown = repr(value)
+        except ValueError:
+            # A number of more digits than Python writes.
+            shown = f"<{type(value).__name__}>"
         if len(shown) > 100:
             shown = shown[:97] + "..."
         super().__init__(f"{option} is {shown}: {expected}")
