@@ -80,6 +80,15 @@ def test_a_line_for_people_is_a_sentence(log: Any) -> None:
     assert "the lease of worker 7 could not be renewed: OSError: no route" in stream.getvalue()
 
 
+def test_a_line_for_people_moves_no_cursor(log: Any) -> None:
+    """What a job or a server wrote into an error is shown, not obeyed; an application may colour its own."""
+    stream = log(shape="human")
+    Logbook()("lease.delayed", {"worker_id": 7, "error": OSError("\x1b[2J\x9b1mgone")})
+    logging.getLogger("shop.mail").warning("\x1b[1msent")
+    assert "OSError: \\u001b[2J\\u009b1mgone" in stream.getvalue()
+    assert "\x1b[1msent" in stream.getvalue()
+
+
 def test_an_outage_is_told_at_once_and_then_once_in_a_while(log: Any) -> None:
     """A lease is tried every second: the log has the first failure and one each 30 s, with a count."""
     stream = log(shape="json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
@@ -10,15 +9,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from holdfast.rules.telling import shown
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-
-# All that may move the cursor, colour what follows or rename the window, C1 included; lines and tabs stay.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def shown(text: str) -> str:
-    """Return *text* with escapes, as JSON knows them, for what a terminal would obey, whoever wrote it."""
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def cell(value: object) -> str:

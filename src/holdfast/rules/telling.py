@@ -1,8 +1,17 @@
-"""Errors as text."""
+"""Errors as text, and any text as a terminal may see it."""
 
 from __future__ import annotations
 
+import re
 import traceback
+
+# All that may move the cursor, colour what follows or rename the window, C1 included; lines and tabs stay.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def shown(text: str) -> str:
+    """Return *text* with escapes, as JSON knows them, for what a terminal would obey, whoever wrote it."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def one_line(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from holdfast.rules.telling import shown
 from holdfast.runtime.logbook import FIELDS
 
 
@@ -62,6 +63,7 @@ def lines_for_people(*, colours: bool) -> logging.Formatter:
             structlog.stdlib.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
             _name_the_logger,
+            _escape,
         ],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
@@ -74,6 +76,13 @@ def _name_the_logger(_logger: Any, _method: str, line: MutableMapping[str, Any])
     """Say whose line it is; the sentence of an event says enough."""
     record: logging.LogRecord = line["_record"]
     return line if hasattr(record, FIELDS) else {**line, "logger": record.name, **_job_of(record)}
+
+
+def _escape(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Let nothing that a job or a server says reach the terminal as a command; an application may colour."""
+    if hasattr(line["_record"], FIELDS):
+        line["event"] = shown(line["event"])
+    return line
 
 
 def _job_of(record: logging.LogRecord) -> dict[str, Any]:

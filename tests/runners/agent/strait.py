@@ -1,8 +1,7 @@
 """The network between a runner and its server: it can be cut, slowed and interrupted."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Self
 
 
@@ -19,7 +18,7 @@ class Strait:
         self.passed = asyncio.Event()
         self.passed.set()
         self._server: asyncio.Server | None = None
-        self._lines: set[asyncio.StreamWriter] = set()
+        self._lines: list[asyncio.StreamWriter] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -51,7 +50,7 @@ class Strait:
 
     def interrupt(self) -> None:
         """Break every connection, whatever is under way on it."""
-        for line in tuple(self._lines):
+        for line in self._lines:
             line.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -65,19 +64,14 @@ class Strait:
             self._tasks.discard(task)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with self._line(writer):
+        # Kept until the end: one that is closed may wait for ever to be rid of what it still has to say.
+        self._lines.append(writer)
+        try:
             await self.passed.wait()
             further, back = await asyncio.open_connection("127.0.0.1", self.target)
-            with self._line(back):
-                await asyncio.gather(self._pump(reader, back), self._pump(further, writer))
-
-    @contextmanager
-    def _line(self, writer: asyncio.StreamWriter) -> Iterator[None]:
-        self._lines.add(writer)
-        try:
-            yield
+            self._lines.append(back)
+            await asyncio.gather(self._pump(reader, back), self._pump(further, writer))
         finally:
-            self._lines.discard(writer)
             writer.close()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
