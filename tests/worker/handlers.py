@@ -433,6 +433,7 @@ def leave_a_thread(job: holdfast.Job) -> None:
     def speak() -> None:
         _next_call.wait(30)
         job.progress(0.9, "late")
+        job.log.warning("late")
         wishes = (lambda: job.save_checkpoint({"owner": job.id}), lambda: _transact(job))
         _met.extend(_came_of(wish) for wish in wishes)
 
@@ -447,6 +448,9 @@ def _transact(job: holdfast.Job) -> None:
 
 def meet_a_thread(job: holdfast.Job) -> Any:
     """Let that thread speak; answers what it met, and what it left behind here."""
+    own = threading.Thread(target=job.log.info, args=("mine",))
+    own.start()
+    own.join(30)
     _next_call.set()
     _left[0].join(30)
     return [*_met, job.load_checkpoint()]

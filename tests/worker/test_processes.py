@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 import holdfast
+from holdfast.client.operator import Operator
 from holdfast.errors import LeaseLost, OptionInvalid
 from holdfast.model.job import ClaimedJob
 from holdfast.store.database import DatabaseConfig
@@ -81,6 +82,7 @@ async def test_a_thread_that_is_left_over_does_not_speak_for_the_next_job(
     await ask(app, "leave_a_thread")
     late = await client.enqueue(app.request("meet_a_thread", {}))
     assert await client.wait(late.id, timeout=30) == ["LeaseLost", "LeaseLost", None]
+    assert [line.line async for line in Operator(db.database, "me").jobs.logs(late.id)] == ["mine"]
     assert await db.fetch("select from holdfast.checkpoints") == []
 
 

@@ -180,10 +180,15 @@ class LinkLogHandler(logging.Handler):
     def __init__(self, link: Link) -> None:
         super().__init__(level=logging.INFO)
         self._link = link
+        self._strangers: set[threading.Thread] = set()
+
+    def begin(self) -> None:
+        """Begin a call: what the threads say that are here before it is not the log of its attempt."""
+        self._strangers = {*threading.enumerate()} - {threading.main_thread()}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record while a handler runs."""
-        if not self._link.busy:
+        if not self._link.busy or threading.current_thread() in self._strangers:
             return
         try:
             self._link.tell(wire.Line(record.levelno, storable(self.format(record))))
@@ -195,7 +200,7 @@ class HandlerProcess:
     """Runs what it is called for, one handler at a time."""
 
     def __init__(self, link: Link) -> None:
-        self._link = link
+        self._link, self._log = link, LinkLogHandler(link)
         self._main_loaded = False
 
     def serve(self) -> None:
@@ -207,10 +212,11 @@ class HandlerProcess:
             dsn=setup.dsn, schema=setup.schema, application_name=setup.application_name
         )
         logging.getLogger().setLevel(setup.level)
-        logging.getLogger().addHandler(LinkLogHandler(self._link))
+        logging.getLogger().addHandler(self._log)
         logging.getLogger("holdfast.job").setLevel(logging.INFO)
         threading.Thread(target=self._link.listen, name="holdfast link", daemon=True).start()
         while (call := self._link.calls.get()) is not None:
+            self._log.begin()
             self._link.end(self._run(call))
 
     def _run(self, call: wire.Call) -> wire.Ending:
