@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from holdfast.rules.signature import is_signed
 from holdfast.runners.courier import Courier
 from holdfast.store import attempts
 from holdfast.store.attempts import Returned
+from holdfast.testing import Clock
 from tests.conftest import StartWorker
 from tests.store.scene import Scene, fence
 
@@ -208,6 +210,27 @@ async def test_looks_in_small_batches_tell_everything_once(
     await scene.complete(*await scene.claim(worker))
     await look()
     assert sorted(one.job_id for one in await operator.find()) == job_ids
+
+
+@pytest.mark.parametrize("leads_on", [True, False])
+async def test_ends_are_told_while_the_clock_of_the_server_stands_behind(
+    scene: Scene, operator: DeliveryOperator, duty: Any, clock: Clock, leads_on: bool
+) -> None:
+    """Their times were looked at before; nothing is told again, and what follows is told too."""
+    await operator.add("hub", "https://example.com")
+    worker = await scene.worker()
+    job_ids = await scene.enqueue(4)
+    deliverer, term, told = duty(Deliverer), await scene.lead(), []
+    start = await clock.now()
+    for nth, seconds in enumerate((10, 20, 15, 16)):
+        await clock.set(start + timedelta(seconds=seconds))
+        await scene.complete(*await scene.claim(worker, limit=1))
+        await clock.set(start + timedelta(seconds=seconds + 0.1))
+        if nth == 2 and not leads_on:
+            deliverer, term = duty(Deliverer), await scene.lead()
+        await deliverer.lead(term)
+        told.append([one.job_id for one in await operator.find()])
+    assert told == [job_ids[: nth + 1][::-1] for nth in range(4)]
 
 
 async def test_only_the_leader_makes_deliveries(scene: Scene, operator: DeliveryOperator, duty: Any) -> None:

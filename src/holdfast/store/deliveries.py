@@ -13,9 +13,21 @@ from holdfast.store.statement import Row, Statement, column, count, first_value,
 _SQL = blocks("deliveries")
 
 
-def delivery_horizon() -> Statement[datetime | None]:
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """Up to when history is *complete*, as seen at the time *now* of the server."""
+
+    complete: datetime
+    now: datetime
+
+
+def delivery_horizon() -> Statement[Horizon | None]:
     """Look up to when history is complete; None: nobody wants to be told of anything."""
-    return Statement("delivery_horizon", _SQL["delivery_horizon"], (), first_value)
+    return Statement("delivery_horizon", _SQL["delivery_horizon"], (), _horizon)
+
+
+def _horizon(rows: Sequence[Row]) -> Horizon | None:
+    return Horizon(*rows[0]) if rows else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +38,14 @@ class PlannedDeliveries:
     more: bool
 
 
-def plan_deliveries(term: int, horizon: datetime, limit: int) -> Statement[PlannedDeliveries]:
-    """Make deliveries for what ended up to *horizon*; after `feed.plan_by_time`."""
-    return Statement("plan_deliveries", _SQL["plan_deliveries"], (term, horizon, limit), _planned)
+def plan_deliveries(
+    term: int, complete: datetime, limit: int, *, back: float = 0.0
+) -> Statement[PlannedDeliveries]:
+    """Make deliveries for what ended up to *complete*, from *back* seconds before the end of the last look.
+
+    After `feed.plan_by_time`.
+    """
+    return Statement("plan_deliveries", _SQL["plan_deliveries"], (term, complete, limit, back), _planned)
 
 
 def _planned(rows: Sequence[Row]) -> PlannedDeliveries:

@@ -1,20 +1,24 @@
 -- name: delivery_horizon
--- Up to when history is complete: no transaction that began earlier is still under way, but for one that began more than
--- a minute ago, which no end of an attempt does; and finish_jobs tells of ends up to a twentieth of a second before it.  No row: nobody wants to be told of anything.  Read it in a statement
--- of its own, before history is looked at.
-select greatest(least(holdfast.now(), min(a.xact_start)), holdfast.now() - interval '1 minute') - interval '50 ms'
+-- Up to when history is complete, and the time now.  Complete is what no transaction that began earlier is under way of, but
+-- for one that began more than a minute ago, which no end of an attempt does; and finish_jobs tells of ends up to a twentieth
+-- of a second before it.  No row: nobody wants to be told of anything.  Read it in a statement of its own, before history is
+-- looked at.
+select greatest(least(holdfast.now(), min(a.xact_start)), holdfast.now() - interval '1 minute') - interval '50 ms',
+       holdfast.now()
 from pg_stat_activity a
 where a.datname = current_database() and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
 having exists (select from holdfast.endpoints);
 
 -- name: plan_deliveries
 -- Makes a delivery for each end up to $2 that an endpoint wants to be told of, looking at up to $3 ends of each sort from
--- where the last look ended, and remembers where this one did.  Answers the new deliveries with the names of their
--- endpoints; one row without an id where
--- there was nothing, and no row where somebody else leads.  The last column says that there is more to look at.
+-- $4 seconds before where the last look ended, and remembers where this one did.  What was told before is not told again.
+-- Answers the new deliveries with the names of their endpoints; one row without an id where there was nothing, and no row
+-- where somebody else leads.  The last column says that there is more to look at.
 -- Only for the leader of term $1; locks the places.  What carries deliveries is not told of.  After plan_by_time.
 with place as materialized (
-    select p.* from holdfast.delivery_places p
+    select p.source, least(p.moment, $2::timestamptz) - make_interval(secs => $4::double precision) as moment,
+           case when $4::double precision > 0 or p.moment > $2::timestamptz then 0 else p.job_id end as job_id
+    from holdfast.delivery_places p
     where exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by p.source for update
 ), jobs as materialized (
@@ -49,7 +53,7 @@ with place as materialized (
     set moment = case when r.seen < $3::integer then $2::timestamptz else r.moment end,
         job_id = case when r.seen < $3::integer then 0 else r.job_id end
     from reached r
-    where r.source = p.source and p.source in (select source from place) and p.moment < $2::timestamptz
+    where r.source = p.source and p.source in (select source from place)
 ), told as (
     select n.job_id, j.queue, j.kind, n.event, n.at, n.attempt, n.reason, n.worker_id, n.claimed_at, n.started_at
     from jobs n join holdfast.jobs j on j.id = n.job_id
