@@ -27,6 +27,12 @@ async def expire(scene: Scene, worker_id: int) -> None:
     )
 
 
+async def rescued(rescuer: Rescuer) -> None:
+    """Let the leader look once."""
+    assert rescuer.leadership.term is not None
+    await rescuer.lead(rescuer.leadership.term)
+
+
 async def test_a_running_job_of_a_dead_worker_counts_a_failure_and_goes_on(scene: Scene, duty: Any) -> None:
     """The attempt ends as lost, with the worker's name, and the job is available at once."""
     job = await scene.one(dead := await scene.worker())
@@ -95,6 +101,57 @@ async def test_a_restart_of_postgresql_gives_everybody_a_full_ttl(
     await duty(Rescuer).lead(await scene.lead())
     assert [told["worker_id"] for told in probe.seen("worker.lost")] == [dead]
     assert not probe.seen("jobs.rescued")
+
+
+async def test_an_outage_gives_everybody_a_full_ttl(
+    scene: Scene, clock: Clock, duty: Any, probe: Probe
+) -> None:
+    """Nobody could renew while nobody was heard: a lease lasts a ttl from then on, and no longer."""
+    rescuer = duty(Rescuer)
+    leadership = rescuer.leadership
+    await clock.set(await clock.now())
+    await leadership.turn()
+    await scene.one(worker := await scene.worker(ttl=30.0))
+    await clock.advance(150)
+    for waited in (0, 10, 10, 9):
+        await clock.advance(waited)
+        await leadership.turn()
+        await rescued(rescuer)
+    assert not probe.seen("worker.lost")
+    await clock.advance(2)
+    await leadership.turn()
+    await rescued(rescuer)
+    assert [told["worker_id"] for told in probe.seen("worker.lost")] == [worker]
+
+
+async def test_a_death_among_leaders_is_no_outage(
+    scene: Scene, clock: Clock, duty: Any, probe: Probe
+) -> None:
+    """Whoever follows could have been there all the time: what ran out has run out."""
+    await clock.set(await clock.now())
+    dying, following = duty(Rescuer), duty(Rescuer)
+    await scene.one(worker := await scene.worker(ttl=30.0))
+    for leads, waited in ((dying, 0), (dying, 10), (dying, 10), (dying, 10), (following, 5)):
+        await clock.advance(waited)
+        await leads.leadership.turn()
+    await rescued(following)
+    assert [told["worker_id"] for told in probe.seen("worker.lost")] == [worker]
+
+
+async def test_gap_after_gap_spares_nobody_for_long(
+    scene: Scene, clock: Clock, duty: Any, probe: Probe
+) -> None:
+    """A process whose loop stands still may be the only one that leads: the dead are lost all the same."""
+    await clock.set(await clock.now())
+    rescuer = duty(Rescuer)
+    await rescuer.leadership.turn()
+    await clock.advance(150)
+    await scene.one(worker := await scene.worker(ttl=30.0))
+    for waited in (0, 14, 14, 14):
+        await clock.advance(waited)
+        await rescuer.leadership.turn()
+        await rescued(rescuer)
+    assert [told["worker_id"] for told in probe.seen("worker.lost")] == [worker]
 
 
 async def test_the_many_jobs_of_a_dead_worker_are_rescued_in_batches(

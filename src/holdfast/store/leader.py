@@ -11,9 +11,15 @@ from holdfast.store.statement import Row, Statement, first_value, is_any
 _SQL = blocks("leader")
 
 
-def lead(holder: str, worker_id: int | None, ttl: float) -> Statement[int | None]:
-    """Renew or take the duty for *ttl* seconds; answers the term, or None where somebody else leads."""
-    return Statement("lead", _SQL["lead"], (holder, worker_id, ttl), first_value)
+def lead(
+    holder: str, worker_id: int | None, ttl: float, patience: float | None = None
+) -> Statement[int | None]:
+    """Renew or take the duty for *ttl* seconds; answers the term, or None where somebody else leads.
+
+    A gap of more than *patience* seconds, in which nobody did, counts as an outage: see
+    `workers.declare_lost`.  None: whoever asks does so now and then, and knows nothing of gaps.
+    """
+    return Statement("lead", _SQL["lead"], (holder, worker_id, ttl, patience), first_value)
 
 
 def leader_lapse() -> Statement[float | None]:

@@ -214,13 +214,15 @@ create table holdfast.queues (
     counted_at          timestamptz
 ) with (fillfactor = 70);
 
--- One row: who does maintenance, until when, and in which term.
+-- One row: who does maintenance, until when, and in which term; when a leader was last heard, and since when without a gap.
 create table holdfast.leader (
-    single     boolean primary key default true check (single),
-    worker_id  bigint,
-    holder     text not null default '',
-    term       bigint not null default 0,
-    expires_at timestamptz not null default '-infinity'
+    single      boolean primary key default true check (single),
+    worker_id   bigint,
+    holder      text not null default '',
+    term        bigint not null default 0,
+    expires_at  timestamptz not null default '-infinity',
+    heard_at    timestamptz not null default '-infinity',
+    heard_since timestamptz not null default '-infinity'
 ) with (fillfactor = 50);
 insert into holdfast.leader default values;
 

@@ -1,9 +1,15 @@
 -- name: lead
--- Renews the duty for its holder, or takes it where it has run out; taking it begins a new term.
+-- Renews the duty for its holder, or takes it where it has run out; taking it begins a new term.  Where nobody has renewed
+-- it for more than $4 seconds, nobody may have been able to renew anything, and leaders are heard since now: but once in
+-- two minutes, or a process whose loop stands still again and again would keep the dead from being declared lost.
 -- Zero rows: somebody else leads.
 update holdfast.leader d
 set worker_id = $2::bigint, holder = $1::text, expires_at = holdfast.now() + make_interval(secs => $3::double precision),
-    term = d.term + case when d.holder = $1::text and d.expires_at > holdfast.now() then 0 else 1 end
+    term = d.term + case when d.holder = $1::text and d.expires_at > holdfast.now() then 0 else 1 end,
+    heard_at = holdfast.now(),
+    heard_since = case when d.heard_at < holdfast.now() - make_interval(secs => $4::double precision)
+                            and d.heard_since < holdfast.now() - interval '2 minutes' then holdfast.now()
+                       else d.heard_since end
 where d.holder = $1::text or d.expires_at <= holdfast.now()
 returning d.term;
 

@@ -88,20 +88,21 @@ order by w.id desc limit $2::integer;
 select w.state from holdfast.workers w where w.id = $1::bigint;
 
 -- name: declare_lost
--- Marks workers whose lease ran out.  A lease cannot run out while PostgreSQL is down: it gets a full ttl after a restart;
--- nor that of a runner while no server is there to hear it.
+-- Marks workers whose lease ran out.  A lease cannot run out while nobody can renew it: it gets a full ttl after a restart of
+-- PostgreSQL, and after a time in which no leader was heard, be it an outage of the network, a pause of the server's machine
+-- or a jump of its clock; nor that of a runner while no server is there to hear it.
 -- Only for the leader of term $1.  Takes the workers' rows for update, so it waits for claims under way.
 with lapsed as (
-    select w.id from holdfast.workers w
-    where w.state in ('online', 'draining')
-      and greatest(w.expires_at, pg_postmaster_start_time() + w.ttl) < holdfast.now()
+    select w.id from holdfast.leader d, holdfast.workers w
+    where d.term = $1::bigint and d.expires_at > holdfast.now()
+      and w.state in ('online', 'draining')
+      and greatest(w.expires_at, pg_postmaster_start_time() + w.ttl, d.heard_since + w.ttl) < holdfast.now()
       and (w.term is null or exists (
           select from holdfast.servers s
           where s.renewed_at > holdfast.now() - least(w.ttl / 4, interval '30 seconds') and s.started_at < holdfast.now() - w.ttl
       ))
-      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by w.id
-    for update skip locked
+    for update of w skip locked
 )
 update holdfast.workers w set state = 'lost', asleep = false, ended_at = holdfast.now()
 from lapsed where w.id = lapsed.id
