@@ -4,19 +4,23 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
 import holdfast
 from holdfast.cli.wiring import WorkerProcess
+from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.runtime.embedded import EmbeddedServer
 from holdfast.runtime.events import Events
 from holdfast.store.sqlfile import rendered
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker.config import WorkerConfig
+from tests.runners.agent.strait import Strait
 
 JOBS = 600
 
@@ -46,10 +50,20 @@ def counting_app(db: ThrowawayDatabase) -> holdfast.App:
     return app
 
 
-async def start(app: holdfast.App, db: ThrowawayDatabase, probe: Probe) -> WorkerProcess:
-    """A worker inside this loop."""
-    config = WorkerConfig(database=db.config, queues=("default",), slots=8, ttl=5.0)
-    process = WorkerProcess(app, config, Events(probe))
+async def start(
+    app: holdfast.App,
+    db: ThrowawayDatabase,
+    probe: Probe,
+    *,
+    dsn: str | None = None,
+    slots: int = 8,
+    ttl: float = 5.0,
+    leader_ttl: float = 4.0,
+) -> WorkerProcess:
+    """A worker inside this loop, which may reach the server by another way."""
+    database = replace(db.config, dsn=dsn or db.dsn)
+    config = WorkerConfig(database=database, queues=("default",), slots=slots, ttl=ttl)
+    process = WorkerProcess(app, config, Events(probe), maintenance=MaintenanceConfig(leader_ttl=leader_ttl))
     await process.start()
     return process
 
@@ -88,6 +102,71 @@ async def test_postgresql_may_restart_under_load(
     finished = "select outcome, count(*) from holdfast.finished_jobs group by 1"
     effects = await db.value("select count(*) from holdfast.effects")
     assert await db.fetch(finished) == [("completed", effects)]
+
+
+class Wire(Strait):
+    """A network between workers and PostgreSQL that a test can cut for all of them."""
+
+    def __init__(self, socket: Path, folder: Path) -> None:
+        super().__init__(0)
+        self._socket, self._folder = socket, folder
+
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_unix_server(self._pass, self._folder / self._socket.name)
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(self._socket)
+
+
+def socket_in(home: Path) -> Path:
+    """Where the server is spoken to."""
+    (socket,) = (path for path in home.glob(".s.PGSQL.*") if path.suffix != ".lock")
+    return socket
+
+
+@pytest.fixture
+async def wire(db: ThrowawayDatabase) -> AsyncIterator[tuple[Wire, str]]:
+    """A network to the server, and the server's address on its other side."""
+    home = parse_qs(urlsplit(db.dsn).query)["host"][0]
+    socket = socket_in(Path(home))
+    with tempfile.TemporaryDirectory(prefix="hf") as folder:
+        async with Wire(socket, Path(folder)) as between:
+            yield between, db.dsn.replace(quote(home), quote(folder))
+
+
+async def test_nobody_is_lost_for_an_outage_that_everybody_had(
+    db: ThrowawayDatabase,
+    client: holdfast.Client,
+    wire: tuple[Wire, str],
+    probe: Probe,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever comes back first leads, and has to wait for the others: they still do what they did."""
+    monkeypatch.setattr("holdfast.maintenance.leadership.SILENCE", 1.0)
+    app, done = holdfast.App(), asyncio.Event()
+
+    @app.job(timeout=100)
+    async def work(job: holdfast.Job) -> int:
+        await done.wait()
+        return job.attempt
+
+    between, dsn = wire
+    processes = [await start(app, db, probe, dsn=dsn, slots=1, leader_ttl=0.5) for _ in range(4)]
+    jobs = await client.enqueue_many([work.job() for _ in range(4)])
+    await probe.wait_for("attempt.started", times=4)
+    between.cut()
+    lapsed = "select bool_and(expires_at < now()) from holdfast.workers"
+    await eventually(lambda: db.value(lapsed))
+    between.mend()
+    await eventually(
+        lambda: db.value("select bool_and(expires_at > now() or state = 'lost') from holdfast.workers")
+    )
+    done.set()
+    assert [await client.wait(job.id, timeout=30) for job in jobs] == [1, 1, 1, 1]
+    assert await db.fetch("select distinct state from holdfast.workers") == [("online",)]
+    for process in processes:
+        assert await process.stop()
 
 
 async def settled(db: ThrowawayDatabase) -> None:

@@ -22,8 +22,7 @@ class Strait:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await self._listen()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -53,6 +52,14 @@ class Strait:
         for line in self._lines:
             line.transport.abort()
 
+    async def _listen(self) -> asyncio.Server:
+        server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        return server
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.target)
+
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -68,7 +75,7 @@ class Strait:
         self._lines.append(writer)
         try:
             await self.passed.wait()
-            further, back = await asyncio.open_connection("127.0.0.1", self.target)
+            further, back = await self._reach()
             self._lines.append(back)
             await asyncio.gather(self._pump(reader, back), self._pump(further, writer))
         finally:
