@@ -184,6 +184,16 @@ async def test_a_stream_is_not_closed_while_bytes_are_missing(desk: Desk) -> Non
     assert (await desk.stream()).intact is True
 
 
+async def test_a_runner_that_does_not_know_how_much_has_arrived_makes_no_log_a_damaged_one(
+    desk: Desk,
+) -> None:
+    """Its process ended between sending and hearing of it: the sum that it kept is of less than is here."""
+    await desk.send(0, b"abcd")
+    await desk.close(b"ab", size=5, gap=True)
+    assert await desk.stored() == b"abcd?"
+    assert (await desk.stream()).intact is None
+
+
 async def test_a_sum_that_is_told_again_is_not_worked_out_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from holdfast.model.job import ClaimedJob, JobState, UniquePolicy
 from holdfast.model.outcome import Outcome, PutBack
 from holdfast.store import attempts, workers
 from holdfast.store.attempts import Fence, Returned
-from holdfast.store.interventions import cancel_jobs, discard_jobs
+from holdfast.store.interventions import cancel_jobs, discard_jobs, retry_jobs
 from tests.store.scene import KIND, Scene, fence
 
 
@@ -177,6 +177,15 @@ async def test_an_act_on_available_jobs_leaves_one_that_was_claimed_meanwhile(sc
     await transaction.commit()
     assert not await task
     assert await scene.run(attempts.cancel_requests([Fence(job_id, 1)])) == []
+
+
+async def test_a_retry_of_failed_jobs_leaves_those_that_are_something_else_by_now(scene: Scene) -> None:
+    """Somebody else has cancelled one meanwhile, and another one is to be tried again later."""
+    cancelled, later = await scene.enqueue(), await scene.enqueue(delay=60)
+    await scene.run(cancel_jobs(cancelled, Mandate("somebody")))
+    before = await scene.states()
+    assert await scene.run(retry_jobs(cancelled + later, Mandate("me"), [JobState.FAILED])) == {}
+    assert await scene.states() == before
 
 
 async def test_a_worker_is_not_declared_lost_while_its_claim_is_under_way(scene: Scene) -> None:

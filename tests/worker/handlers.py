@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -425,6 +426,7 @@ def ignore_signals() -> str:
 _met: list[str] = []
 _next_call = threading.Event()
 _left: list[threading.Thread] = []
+_pool = ThreadPoolExecutor(1)
 
 
 def leave_a_thread(job: holdfast.Job) -> None:
@@ -437,6 +439,7 @@ def leave_a_thread(job: holdfast.Job) -> None:
         wishes = (lambda: job.save_checkpoint({"owner": job.id}), lambda: _transact(job))
         _met.extend(_came_of(wish) for wish in wishes)
 
+    _pool.submit(job.log.info, "first").result()
     _left.append(threading.Thread(target=speak, daemon=True))
     _left[0].start()
 
@@ -451,6 +454,7 @@ def meet_a_thread(job: holdfast.Job) -> Any:
     own = threading.Thread(target=job.log.info, args=("mine",))
     own.start()
     own.join(30)
+    _pool.submit(job.log.info, "mine as well").result()
     _next_call.set()
     _left[0].join(30)
     return [*_met, job.load_checkpoint()]

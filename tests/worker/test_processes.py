@@ -82,7 +82,10 @@ async def test_a_thread_that_is_left_over_does_not_speak_for_the_next_job(
     await ask(app, "leave_a_thread")
     late = await client.enqueue(app.request("meet_a_thread", {}))
     assert await client.wait(late.id, timeout=30) == ["LeaseLost", "LeaseLost", None]
-    assert [line.line async for line in Operator(db.database, "me").jobs.logs(late.id)] == ["mine"]
+    assert [line.line async for line in Operator(db.database, "me").jobs.logs(late.id)] == [
+        "mine",
+        "mine as well",
+    ]
     assert await db.fetch("select from holdfast.checkpoints") == []
 
 

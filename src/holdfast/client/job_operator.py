@@ -132,11 +132,10 @@ class JobOperator(JobVerbs):
     ) -> int:
         """Act on those of the jobs whose state allows it; answers how many of them there were.
 
-        What is to be cancelled or discarded has to be in *states* still.  Children that follow their
-        parents are not counted.
+        They have to be in *states* still.  Children that follow their parents are not counted.
         """
         if action is Intervention.RETRY:
-            holders = await self._database.run(interventions.retry_jobs(job_ids, mandate))
+            holders = await self._database.run(interventions.retry_jobs(job_ids, mandate, states))
             changed = {job_id for job_id, holder in holders.items() if holder is None}
         elif action is Intervention.CANCEL:
             changed = {*await self._database.run(interventions.cancel_jobs(job_ids, mandate, states))}

@@ -47,7 +47,8 @@ class Standing:
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[int | None]:
         """Do a duty of the leader where nobody leads: gives the term, or None where somebody does."""
-        term = await self._database.run(leader.lead(self._holder, self.worker_id, LEADER_TTL))
+        patience = LEADER_TTL + leader.SILENCE
+        term = await self._database.run(leader.lead(self._holder, self.worker_id, LEADER_TTL, patience))
         try:
             yield term
         finally:

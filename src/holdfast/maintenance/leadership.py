@@ -18,8 +18,6 @@ from holdfast.store.database import Database
 RENEWALS_IN_A_TTL = 2.2
 # Candidates come one after another, in seconds.
 SPREAD = 0.1
-# A leader that died is followed sooner: for longer nobody can have led, nor renewed a lease, in seconds.
-SILENCE = 12.0
 
 
 class Leadership(Service):
@@ -46,7 +44,7 @@ class Leadership(Service):
         """Renew the duty, or take it where nobody holds it."""
         former = self.term
         try:
-            duty = leader.lead(self.holder, self._worker_id(), self._ttl, max(SILENCE, 2 * self._ttl))
+            duty = leader.lead(self.holder, self._worker_id(), self._ttl, self._ttl + leader.SILENCE)
             self.term = await self._database.run(duty)
         except HoldfastError:
             # Not knowing is not leading; the statements' own fence would refuse us as well.

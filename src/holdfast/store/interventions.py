@@ -17,8 +17,7 @@ def cancel_jobs(
     job_ids: Sequence[int], mandate: Mandate, states: Iterable[JobState] = LIVE_STATES
 ) -> Statement[dict[int, bool]]:
     """Cancel jobs that are still in *states*; answers whether each has ended (True) or was asked to stop."""
-    parameters = (*_parameters(job_ids, mandate), [state.value for state in states])
-    return Statement("cancel_jobs", _SQL["cancel_jobs"], parameters, _cancelled)
+    return Statement("cancel_jobs", _SQL["cancel_jobs"], _parameters(job_ids, mandate, states), _cancelled)
 
 
 def _cancelled(rows: Sequence[Row]) -> dict[int, bool]:
@@ -29,8 +28,7 @@ def discard_jobs(
     job_ids: Sequence[int], mandate: Mandate, states: Iterable[JobState] = LIVE_STATES
 ) -> Statement[list[int]]:
     """End jobs as failed that nobody holds and that are still in *states*; answers those that were ended."""
-    parameters = (*_parameters(job_ids, mandate), [state.value for state in states])
-    return Statement("discard_jobs", _SQL["discard_jobs"], parameters, column)
+    return Statement("discard_jobs", _SQL["discard_jobs"], _parameters(job_ids, mandate, states), column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +39,21 @@ class KeyHolder:
     job_id: int | None
 
 
-def retry_jobs(job_ids: Sequence[int], mandate: Mandate) -> Statement[dict[int, KeyHolder | None]]:
-    """Take jobs up again; answers for each None, or who holds its unique key: then it stays as it is."""
-    return Statement("retry_jobs", _SQL["retry_jobs"], _parameters(job_ids, mandate), _retried)
+def retry_jobs(
+    job_ids: Sequence[int], mandate: Mandate, states: Iterable[JobState] = tuple(JobState)
+) -> Statement[dict[int, KeyHolder | None]]:
+    """Take jobs up again that are still in *states*.
+
+    Answers for each None, or who holds its unique key: then it stays as it is.
+    """
+    return Statement("retry_jobs", _SQL["retry_jobs"], _parameters(job_ids, mandate, states), _retried)
 
 
 def _retried(rows: Sequence[Row]) -> dict[int, KeyHolder | None]:
     return {row[0]: None if row[1] is None else KeyHolder(row[1], row[2] or None) for row in rows}
 
 
-def _parameters(job_ids: Sequence[int], mandate: Mandate) -> tuple[list[int], str, str | None]:
-    return (list(job_ids), mandate.actor, mandate.reason)
+def _parameters(
+    job_ids: Sequence[int], mandate: Mandate, states: Iterable[JobState]
+) -> tuple[list[int], str, str | None, list[str]]:
+    return (list(job_ids), mandate.actor, mandate.reason, [state.value for state in states])

@@ -10,6 +10,10 @@ from holdfast.store.statement import Row, Statement, first_value, is_any
 
 _SQL = blocks("leader")
 
+# A leader that died is followed within a fraction of a second after its duty ran out: where nobody leads for
+# so much longer, in seconds, nobody can.
+SILENCE = 4.0
+
 
 def lead(
     holder: str, worker_id: int | None, ttl: float, patience: float | None = None
@@ -17,7 +21,7 @@ def lead(
     """Renew or take the duty for *ttl* seconds; answers the term, or None where somebody else leads.
 
     A gap of more than *patience* seconds, in which nobody did, counts as an outage: see
-    `workers.declare_lost`.  None: whoever asks does so now and then, and knows nothing of gaps.
+    `workers.declare_lost`.  None: this one does not count, neither for a gap nor against it.
     """
     return Statement("lead", _SQL["lead"], (holder, worker_id, ttl, patience), first_value)
 

@@ -147,7 +147,7 @@ def _appended(count: int, rows: Sequence[Row]) -> list[Appended | None]:
 
 
 def close_stream(
-    key: StreamKey, *, total: int, sha256: bytes, intact: bool, late_seconds: float
+    key: StreamKey, *, total: int, sha256: bytes, intact: bool | None, late_seconds: float
 ) -> Statement[bool]:
     """Close a stream with what its writer says of the whole; False: the lease was lost."""
     parameters = (*key.fence, key.worker_id, key.stream, total, sha256, intact, late_seconds)

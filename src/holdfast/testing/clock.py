@@ -25,7 +25,8 @@ class Clock:
 
     It runs with the server's clock until `set` or `advance` stops it; `release` lets it run again.
     Handlers that ask Python for the time do not see it, and a handler's timeout is real time.  A worker
-    that runs while the clock jumps past its ttl has a full ttl to renew its lease, once in two minutes.
+    that runs while the clock jumps by more than eight seconds past its ttl has a full ttl to renew its
+    lease, once in two minutes.
     """
 
     def __init__(self, db: ThrowawayDatabase) -> None:

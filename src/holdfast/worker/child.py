@@ -180,20 +180,32 @@ class LinkLogHandler(logging.Handler):
     def __init__(self, link: Link) -> None:
         super().__init__(level=logging.INFO)
         self._link = link
+        self._claimed: ClaimedJob | None = None
         self._strangers: set[threading.Thread] = set()
 
-    def begin(self) -> None:
-        """Begin a call: what the threads say that are here before it is not the log of its attempt."""
+    def begin(self, claimed: ClaimedJob) -> None:
+        """Begin a call: what is said of another one, or in a thread of before, is not in its log."""
         self._strangers = {*threading.enumerate()} - {threading.main_thread()}
+        self._claimed = claimed
+
+    def end(self) -> None:
+        """Keep nothing more."""
+        self._claimed = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the record while a handler runs."""
-        if not self._link.busy or threading.current_thread() in self._strangers:
+        """Keep the record where it belongs to the call that runs."""
+        if (claimed := self._claimed) is None or not self._belongs(record, claimed):
             return
         try:
             self._link.tell(wire.Line(record.levelno, storable(self.format(record))))
         except Exception:
             self.handleError(record)
+
+    def _belongs(self, record: logging.LogRecord, claimed: ClaimedJob) -> bool:
+        """Tell by the `Job.log` that wrote it, or else by whose thread it is."""
+        if hasattr(record, "job_id"):
+            return (record.job_id, getattr(record, "attempt", None)) == (claimed.id, claimed.attempt)
+        return threading.current_thread() not in self._strangers
 
 
 class HandlerProcess:
@@ -216,8 +228,10 @@ class HandlerProcess:
         logging.getLogger("holdfast.job").setLevel(logging.INFO)
         threading.Thread(target=self._link.listen, name="holdfast link", daemon=True).start()
         while (call := self._link.calls.get()) is not None:
-            self._log.begin()
-            self._link.end(self._run(call))
+            self._log.begin(call.claimed)
+            ending = self._run(call)
+            self._log.end()
+            self._link.end(ending)
 
     def _run(self, call: wire.Call) -> wire.Ending:
         try:

@@ -114,6 +114,22 @@ async def test_a_runner_cut_off_for_too_long_stops_what_others_may_have(
     assert (await ended(counterpart, entry, 30))["outcome"] == "completed"
 
 
+async def test_work_that_was_done_before_the_runner_was_cut_off_for_too_long_is_told(
+    counterpart: Counterpart, runner: Any, probe: Probe, gate: Gate
+) -> None:
+    """Nothing is left to stop: the end goes without the rest of its log, and the server decides on it."""
+    counterpart.intervals |= {"lost_after": 1.0, "sync_wait": 0.3}
+    await runner()
+    entry = await counterpart.offer(script=f"echo up; {gate}; echo down")
+    await counterpart.until(lambda: "up" in entry.log())
+    await counterpart.freeze()
+    gate.open()
+    await probe.wait_for("assignment.ended", lambda fields: fields["outcome"] == "completed")
+    await counterpart.thaw()
+    report = await ended(counterpart, entry, 30)
+    assert (report["outcome"], report["logs"]["stdout"]["gap"]) == ("completed", True)
+
+
 @pytest.mark.parametrize("on_loss", ["hold", "fail"])
 async def test_what_must_not_run_twice_begins_when_the_server_knows_of_it(
     on_loss: str, counterpart: Counterpart, runner: Any, tmp_path: Path

@@ -42,8 +42,8 @@ LOG_PATIENCE = 60.0
 PAUSE = 1.0
 # What fails by these is short on this machine, which is no fault of the job.
 SHORTAGES = frozenset({errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EROFS})
-# How long a job rests that could not be begun for that, and its runner too, in seconds: else the one would be
-# offered here at once, and the other would have the whole queue rest.
+# How long a job rests that could not be begun for that, and its runner too, in seconds: the job would be
+# offered here again at once, and the runner would send one job after the other to rest.
 REST = 60.0
 # What the server takes, in characters.
 LONGEST_NOTE, LONGEST_REASON = 1000, 2000
@@ -158,6 +158,13 @@ class Execution:
         if self._ladder is not None:
             self._ladder.begin(self._grace if grace is None else grace)
 
+    def lose(self, grace: float) -> None:
+        """Stop what another runner may have got meanwhile; an end is told, without the rest of its log."""
+        if self._over:
+            self._logs.give_up()
+        else:
+            self.interrupt(Cause.LOST, grace)
+
     def progress(self, fraction: float, note: str | None) -> None:
         """Note how far the work is."""
         if self._progress is None:
@@ -172,7 +179,7 @@ class Execution:
         try:
             report = await self._reported()
             self._over = True
-            if self.cause is not Cause.LOST:
+            if self.cause is not Cause.LOST and not self._logs.is_delivered:
                 # Its log may take long to arrive, or for ever: the work is done all the same.
                 self._bench.keep(self.fence, _acceptable(report, self.rung, self._logs.totals))
             await self._ship()

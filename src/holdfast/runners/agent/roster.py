@@ -79,7 +79,7 @@ class Roster:
         """End what another runner may have got meanwhile: this one was out of contact for too long."""
         for execution in tuple(self.executions.values()):
             if execution.assignment.on_loss == "retry" and execution.report is None:
-                execution.interrupt(Cause.LOST, self.bench.intervals.loss_grace)
+                execution.lose(self.bench.intervals.loss_grace)
 
     async def wait_empty(self) -> None:
         """Wait until nothing runs and every end was heard."""

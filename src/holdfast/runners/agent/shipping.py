@@ -86,6 +86,11 @@ class LogShipper(Service):
         text = self._tail.decode("utf-8", "replace")
         return (text.partition("\n")[2] or text if len(self._tail) >= TAIL else text).strip()
 
+    @property
+    def is_delivered(self) -> bool:
+        """True where the server has everything, or knows what is lost."""
+        return not self._waiting()
+
     async def delivered(self, patience: float | None = None) -> bool:
         """Wait until the server has everything, or knows what is lost; False if it took too long."""
         try:

@@ -1,8 +1,8 @@
 -- name: delivery_horizon
--- Up to when history is complete, and the time now.  Complete is what no transaction that began earlier is under way of, but
--- for one that began more than a minute ago, which no end of an attempt does; and finish_jobs tells of ends up to a twentieth
--- of a second before it.  No row: nobody wants to be told of anything.  Read it in a statement of its own, before history is
--- looked at.
+-- Up to when history is complete, and the time now.  It is complete up to the start of the oldest transaction under way.  One
+-- that began more than a minute ago is not waited for: no end of an attempt takes so long.  finish_jobs tells of ends up to a
+-- twentieth of a second before it.  No row: nobody wants to be told of anything.  Read it in a statement of its own, before
+-- history is looked at.
 select greatest(least(holdfast.now(), min(a.xact_start)), holdfast.now() - interval '1 minute') - interval '50 ms',
        holdfast.now()
 from pg_stat_activity a
@@ -11,12 +11,14 @@ having exists (select from holdfast.endpoints);
 
 -- name: plan_deliveries
 -- Makes a delivery for each end up to $2 that an endpoint wants to be told of, looking at up to $3 ends of each sort from
--- $4 seconds before where the last look ended, and remembers where this one did.  What was told before is not told again.
+-- $4 seconds before where the last look ended (one that lies ahead counts as ended now), and remembers where this one did.  What was told before is not told again.
 -- Answers the new deliveries with the names of their endpoints; one row without an id where there was nothing, and no row
 -- where somebody else leads.  The last column says that there is more to look at.
 -- Only for the leader of term $1; locks the places.  What carries deliveries is not told of.  After plan_by_time.
 with place as materialized (
-    select p.source, least(p.moment, $2::timestamptz) - make_interval(secs => $4::double precision) as moment,
+    select p.source,
+           least(p.moment - make_interval(secs => $4::double precision),
+                 $2::timestamptz - make_interval(secs => least($4::double precision, 60))) as moment,
            case when $4::double precision > 0 or p.moment > $2::timestamptz then 0 else p.job_id end as job_id
     from holdfast.delivery_places p
     where exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())

@@ -46,7 +46,8 @@ with target as materialized (
 select t.job_id from target t order by t.job_id;
 
 -- name: retry_jobs
--- Takes up failed and cancelled jobs again, with all their attempts to spend, and makes scheduled ones available now.
+-- Takes up failed and cancelled jobs again, with all their attempts to spend, and makes scheduled ones available now: those
+-- that are in one of the states $4.
 -- How a job had ended becomes a row of its attempts.  Answers each job, with its unique key and the live job that holds
 -- that key where it stays as it is for that (0: it has just ended), else with nulls.  Locks finished_jobs, then live_jobs rows, in id order.
 -- A run goes on from its failed step: the failure of a step or a child that nothing followed, in its branch or in those
@@ -55,7 +56,7 @@ select t.job_id from target t order by t.job_id;
 -- anew with nothing remembered, and other random values.  A job without a row in the answer is in another state or never was.
 with recursive again as (
     select f.job_id from holdfast.finished_jobs f
-    where f.job_id = any ($1::bigint[]) and f.outcome in ('failed', 'cancelled')
+    where f.job_id = any ($1::bigint[]) and f.outcome in ('failed', 'cancelled') and f.outcome = any ($4::text[])
       and not exists (select from holdfast.steps s where s.run_id = f.job_id and s.branch = 'compensation')
     union
     select c.job_id from again a
@@ -75,7 +76,7 @@ with recursive again as (
     order by f.job_id for update
 ), due_later as materialized (
     select l.job_id, l.queue, l.attempt, l.failures, l.run_at from holdfast.live_jobs l
-    where l.job_id = any ($1::bigint[]) and l.state = 'scheduled'
+    where l.job_id = any ($1::bigint[]) and l.state = 'scheduled' and l.state = any ($4::text[])
     order by l.job_id for update
 ), lived as (
     insert into holdfast.live_jobs (job_id, queue, kind, priority, state, attempt, run_at, unique_key, concurrency_key,

@@ -6,10 +6,10 @@
 update holdfast.leader d
 set worker_id = $2::bigint, holder = $1::text, expires_at = holdfast.now() + make_interval(secs => $3::double precision),
     term = d.term + case when d.holder = $1::text and d.expires_at > holdfast.now() then 0 else 1 end,
-    heard_at = holdfast.now(),
+    heard_at = case when $4::double precision is null then d.heard_at else holdfast.now() end,
     heard_since = case when isfinite(d.heard_at) and d.heard_at < holdfast.now() - make_interval(secs => $4::double precision)
                             and d.heard_since < holdfast.now() - interval '2 minutes' then holdfast.now()
-                       else d.heard_since end
+                       else least(d.heard_since, holdfast.now()) end
 where d.holder = $1::text or d.expires_at <= holdfast.now()
 returning d.term;
 
