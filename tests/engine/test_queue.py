@@ -280,13 +280,17 @@ async def test_a_cancel_reaches_a_suspended_run_that_has_done_something(
     assert (await client.job(claim.run_id)).state == "cancelled"
 
 
-async def test_an_outage_spares_engines_too(opened: OpenStore, db: ThrowawayDatabase) -> None:
+async def test_an_outage_spares_engines_too(
+    opened: OpenStore, db: ThrowawayDatabase, eventually: Any
+) -> None:
     """Whichever comes back first does not take the runs of the others, who could not renew either."""
+    # A server that has just started spares everybody anyway.
+    await eventually(lambda: db.value("select pg_postmaster_start_time() < now() - interval '2 seconds'"))
     store, other = await opened(), await opened()
     await store.queue.enqueue(KIND, {})
     [claim] = await store.queue.claim()
     assert await other.queue.rescue() == []
-    await db.fetch("update holdfast.workers set expires_at = now() - interval '1 second'")
+    await db.fetch("update holdfast.workers set ttl = '2 seconds', expires_at = now() - interval '1 second'")
     await db.fetch("update holdfast.leader set heard_at = now() - interval '1 minute'")
     assert await other.queue.rescue() == []
     assert await store.queue.renew(claim) == Renewal()
