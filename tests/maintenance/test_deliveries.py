@@ -233,6 +233,24 @@ async def test_ends_are_told_while_the_clock_of_the_server_stands_behind(
     assert told == [job_ids[: nth + 1][::-1] for nth in range(4)]
 
 
+async def test_a_clock_that_is_set_back_has_nothing_told_long_ago_read_again(
+    scene: Scene, operator: DeliveryOperator, duty: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looks that go back start there once: the next one goes on from where the last ended."""
+    monkeypatch.setattr("holdfast.maintenance.deliverer.BATCH", 3)
+    await operator.add("hub", "https://example.com")
+    worker, start = await scene.worker(), await clock.now()
+    job_ids = await scene.enqueue(8)
+    await scene.complete(*await scene.claim(worker))
+    await clock.set(start + timedelta(seconds=1))
+    deliverer, term = duty(Deliverer), await scene.lead()
+    looks = 1
+    while await deliverer.lead(term) == 0.0:
+        looks += 1
+        assert looks < 10
+    assert sorted(one.job_id for one in await operator.find()) == job_ids
+
+
 async def test_only_the_leader_makes_deliveries(scene: Scene, operator: DeliveryOperator, duty: Any) -> None:
     """One of a former term makes none; without an endpoint nobody looks."""
     term = await scene.lead()

@@ -14,6 +14,8 @@ import pytest
 
 from holdfast.errors import FolderUnwritable, RunnerBusy, ServerRefused
 from holdfast.model.assignment import ArtifactLimits
+from holdfast.runners.agent.messages import Fence, Report
+from holdfast.runners.agent.state import StateFolder
 from holdfast.testing import Probe
 from tests.runners.agent.conftest import Gate
 from tests.runners.agent.counterpart import Counterpart, Entry
@@ -342,6 +344,23 @@ async def test_a_broken_assignment_does_not_break_the_runner(
     assert report["reason"].startswith(("FileExistsError", "NotADirectoryError"))
     (tmp_path / "runner" / "assignments").unlink()
     assert (await ended(counterpart, await counterpart.offer(script="true")))["outcome"] == "completed"
+
+
+async def test_an_end_whose_log_has_arrived_is_written_to_disk_once(
+    counterpart: Counterpart, runner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each writing waits for the disk."""
+    kept: list[Fence] = []
+    keep = StateFolder.keep_report
+
+    def counted(state: StateFolder, fence: Fence, report: Report) -> None:
+        kept.append(fence)
+        keep(state, fence, report)
+
+    monkeypatch.setattr(StateFolder, "keep_report", counted)
+    await runner()
+    await ended(counterpart, await counterpart.offer(script="true"))
+    assert kept == [Fence(1, 1)]
 
 
 @needs_full_disk

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
 from holdfast.errors import HoldfastError
+from holdfast.runners.agent.bench import Bench
 from holdfast.runners.agent.config import AgentConfig
 from holdfast.runners.agent.connection import Connection
-from holdfast.runners.agent.execution import Bench, Cause
+from holdfast.runners.agent.execution import Cause
 from holdfast.runners.agent.registrar import Registrar
 from holdfast.runners.agent.roster import Roster
 from holdfast.runners.agent.state import StateFolder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 from enum import IntEnum
 from shutil import rmtree
 
@@ -14,9 +13,8 @@ from holdfast.errors import ProgramRefused, ServerRefused, ServerUnavailable, Sp
 from holdfast.rules.outcome import storable
 from holdfast.rules.telling import one_line
 from holdfast.runners.agent.artifacts import find, send
+from holdfast.runners.agent.bench import Bench
 from holdfast.runners.agent.command import make_folders, result_of
-from holdfast.runners.agent.config import AgentConfig
-from holdfast.runners.agent.connection import Connection
 from holdfast.runners.agent.dispatch import work_for
 from holdfast.runners.agent.ladder import Ladder
 from holdfast.runners.agent.messages import (
@@ -24,7 +22,6 @@ from holdfast.runners.agent.messages import (
     CancelOrder,
     Fence,
     Held,
-    Intervals,
     Outcome,
     Report,
     Rung,
@@ -34,7 +31,6 @@ from holdfast.runners.agent.process import Program, ProgramEnd
 from holdfast.runners.agent.shipping import LogShipper
 from holdfast.runners.agent.spec import read_spec
 from holdfast.runners.agent.work import Work
-from holdfast.runtime.events import Events
 
 # How long the logs of an ended program may take while the server can be reached, in seconds.
 LOG_PATIENCE = 60.0
@@ -61,38 +57,6 @@ class Cause(IntEnum):
     TIMEOUT = 2
     RELEASE = 3
     LOST = 4
-
-
-class Bench:
-    """What all executions of one runner share.
-
-    *changed* is called whenever there is news for the server; *in_contact* says whether it answers;
-    *number* numbers the next request, *keep* has an end outlive this process.
-    """
-
-    def __init__(self, config: AgentConfig, connection: Connection, events: Events) -> None:
-        self.config, self.connection, self.events = config, connection, events
-        self.intervals = Intervals()
-        self.changed: Callable[[], None] = lambda: None
-        self.in_contact: Callable[[], bool] = lambda: True
-        self.number: Callable[[], int] = lambda: 0
-        self.keep: Callable[[Fence, Report], None] = lambda _fence, _report: None
-        self._rest: asyncio.TimerHandle | None = None
-
-    @property
-    def is_resting(self) -> bool:
-        """True while this runner begins nothing new, for what its machine is short of."""
-        return self._rest is not None
-
-    def rest(self, seconds: float) -> None:
-        """Begin nothing new for so long."""
-        if self._rest is not None:
-            self._rest.cancel()
-        self._rest = asyncio.get_running_loop().call_later(seconds, self._wake)
-
-    def _wake(self) -> None:
-        self._rest = None
-        self.changed()
 
 
 class Execution:

@@ -9,7 +9,8 @@ import msgspec
 
 from holdfast.errors import ServerRefused, ServerUnavailable
 from holdfast.rules.outcome import storable
-from holdfast.runners.agent.execution import ACCEPTED, ENDED, LONGEST_REASON, Bench
+from holdfast.runners.agent.bench import Bench
+from holdfast.runners.agent.execution import ACCEPTED, ENDED, LONGEST_REASON
 from holdfast.runners.agent.messages import Fence, Held, Outcome, Report, StreamTotal
 from holdfast.runners.agent.state import StateFolder
 

@@ -7,7 +7,8 @@ import itertools
 from collections import deque
 from collections.abc import Mapping
 
-from holdfast.runners.agent.execution import ENDED, Bench, Cause, Execution
+from holdfast.runners.agent.bench import Bench
+from holdfast.runners.agent.execution import ENDED, Cause, Execution
 from holdfast.runners.agent.messages import Assignment, Fence, Held, Hold, Outcome, Report
 from holdfast.runners.agent.reconcile import reconcile
 from holdfast.runners.agent.reporter import Reporter

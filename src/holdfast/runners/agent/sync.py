@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import HoldfastError, ServerRefused, ServerUnavailable
-from holdfast.runners.agent.execution import ENDED, Bench
+from holdfast.runners.agent.bench import Bench
+from holdfast.runners.agent.execution import ENDED
 from holdfast.runners.agent.messages import Fence, Registered, SyncAnswer
 from holdfast.runners.agent.registrar import Registrar
 from holdfast.runners.agent.roster import Roster

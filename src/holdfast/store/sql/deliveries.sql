@@ -1,8 +1,8 @@
 -- name: delivery_horizon
--- Up to when history is complete, and the time now.  It is complete up to the start of the oldest transaction under way.  One
--- that began more than a minute ago is not waited for: no end of an attempt takes so long.  finish_jobs tells of ends up to a
--- twentieth of a second before it.  No row: nobody wants to be told of anything.  Read it in a statement of its own, before
--- history is looked at.
+-- Up to when history is complete, and the time now.  It is complete up to the start of the oldest transaction under
+-- way.  One that began more than a minute ago is not waited for: no end of an attempt takes so long.  finish_jobs
+-- tells of ends up to a twentieth of a second before it.  No row: nobody wants to be told of anything.  Read it in a
+-- statement of its own, before history is looked at.
 select greatest(least(holdfast.now(), min(a.xact_start)), holdfast.now() - interval '1 minute') - interval '50 ms',
        holdfast.now()
 from pg_stat_activity a
@@ -10,10 +10,11 @@ where a.datname = current_database() and a.pid <> pg_backend_pid() and a.backend
 having exists (select from holdfast.endpoints);
 
 -- name: plan_deliveries
--- Makes a delivery for each end up to $2 that an endpoint wants to be told of, looking at up to $3 ends of each sort from
--- $4 seconds before where the last look ended (one that lies ahead counts as ended now), and remembers where this one did.  What was told before is not told again.
--- Answers the new deliveries with the names of their endpoints; one row without an id where there was nothing, and no row
--- where somebody else leads.  The last column says that there is more to look at.
+-- Makes a delivery for each end up to $2 that an endpoint wants to be told of, looking at up to $3 ends of each sort
+-- from $4 seconds before where the last look ended (one that lies ahead counts as ended now), and remembers where this
+-- one did.  What was told before is not told again.  Answers the new deliveries with the names of their endpoints; one
+-- row without an id where there was nothing, and no row where somebody else leads.  The last column says that there is
+-- more to look at.
 -- Only for the leader of term $1; locks the places.  What carries deliveries is not told of.  After plan_by_time.
 with place as materialized (
     select p.source,

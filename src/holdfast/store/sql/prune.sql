@@ -16,8 +16,9 @@ where q.retention < make_interval(secs => greatest($1::double precision, $2::dou
 -- for all), that ended from $4 (null for ever) to before $5, with ids after $6, in order of id.
 -- Answers how many there were and the last id; the latter is null where none is left.
 -- A child is kept for as long as its parent lives or may be taken up again: it may still want the child's result.
--- What endpoints may yet have to be told of stays until the deliverer has come by.  A job that lives again loses only the row of its former end.  Locks finished_jobs rows in id order, skipping those
--- that others hold, so an operator's retry and this never take the same job.  Only for the leader of term $1.
+-- What endpoints may yet have to be told of stays until the deliverer has come by.  A job that lives again loses only
+-- the row of its former end.  Locks finished_jobs rows in id order, skipping those that others hold, so an operator's
+-- retry and this never take the same job.  Only for the leader of term $1.
 with old as materialized (
     select f.job_id from holdfast.finished_jobs f
     where f.outcome = any ($2::text[]) and ($3::text is null or f.queue = $3::text)
