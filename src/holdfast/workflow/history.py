@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -44,6 +45,9 @@ class History:
         self.end: str | None = None
         self.cancelled = self.paused = False
         self._branches: dict[str, dict[int, Entry]] = {}
+        # The last place of each branch, and the names of those right below it: asked for at every patch.
+        self._last: dict[str, int] = {}
+        self._below: dict[str, set[str]] = {}
 
     def fill(self, memory: Memory) -> None:
         """Take over what was loaded."""
@@ -59,18 +63,22 @@ class History:
                 self.end = step.result
                 continue
             due = None if step.wake_at is None else loaded + (step.wake_at - memory.now).total_seconds()
-            self._place(step.branch)[step.place] = _entry(step, due)
+            self.put(step.branch, step.place, _entry(step, due))
 
     def note(self, note: StepNote) -> None:
         """Remember what is being written, for a replay in the same attempt."""
         entry = Entry(
             note.name, note.kind, note.state, note.tries, note.due, None, note.result, note.error, True
         )
-        self._place(note.branch)[note.place] = entry
+        self.put(note.branch, note.place, entry)
 
     def put(self, branch: str, place: int, entry: Entry) -> None:
-        """Remember what a statement of its own has recorded."""
-        self._place(branch)[place] = entry
+        """Remember what is recorded at a place."""
+        if branch not in self._branches:
+            self._branches[branch] = {}
+            self._hang(branch)
+        self._branches[branch][place] = entry
+        self._last[branch] = max(place, self._last.get(branch, place))
 
     def at(self, branch: str, place: int) -> Entry | None:
         """Return what is recorded at a place."""
@@ -79,12 +87,11 @@ class History:
 
     def goes_on(self, branch: str, place: int) -> bool:
         """True where something is recorded at this place of a branch or behind it."""
-        return any(recorded >= place for recorded in self._branches.get(branch, ()))
+        return self._last.get(branch, place - 1) >= place
 
-    def below(self, branch: str) -> set[str]:
+    def below(self, branch: str) -> Collection[str]:
         """Return the names of recorded branches right below this one, as they are called there."""
-        start = f"{branch}/"
-        return {name[len(start) :].partition("/")[0] for name in self._branches if name.startswith(start)}
+        return self._below.get(branch, ())
 
     def unvisited(self) -> tuple[str, int, Entry] | None:
         """Return the first place that the code has not come by, other than markers and compensations."""
@@ -102,8 +109,14 @@ class History:
             for entry in entries.values():
                 entry.visited = False
 
-    def _place(self, branch: str) -> dict[int, Entry]:
-        return self._branches.setdefault(branch, {})
+    def _hang(self, branch: str) -> None:
+        """Note a branch below its parent, which may have nothing recorded of its own, and so on upwards."""
+        while branch:
+            branch, _, name = branch.rpartition("/")
+            siblings = self._below.setdefault(branch, set())
+            if name in siblings:
+                return
+            siblings.add(name)
 
 
 def _entry(step: RecordedStep, due: float | None) -> Entry:
