@@ -6,6 +6,7 @@ import asyncio
 import json
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -263,6 +264,46 @@ async def test_a_command_is_followed_as_if_it_ran_here(
     assert (done.exit_code, done.stdout) == (code, "to stdout\n")
     assert "to stderr\n" in done.stderr
     assert done.stderr.startswith(f"job {offer['job']}\n")
+
+
+async def test_the_secrets_of_a_command_are_shown_to_nobody(
+    service: Service, db: ThrowawayDatabase, client: holdfast.Client
+) -> None:
+    """Whoever may look at jobs sees that there is one, and cannot find it out by searching."""
+    env, secrets = {"KEY": "hunter2-hunter2", "OPEN": "sesame"}, ["KEY"]
+    job = await client.enqueue(holdfast.command("make", env=env, secrets=secrets), labels=["gpu"])
+    both = await ways(service, db)
+    args = {"argv": ["make"], "env": {"KEY": "***", "OPEN": "sesame"}, "secrets": ["KEY"]}
+    assert (await client.job(job.id)).args == args
+    for way in both:
+        assert json.loads(await shown(way, "jobs", "show", str(job.id), "--json"))["job"]["args"] == args
+        assert "hunter2" not in await shown(way, "jobs", "show", str(job.id))
+        assert json.loads(await shown(way, "jobs", "list", "--text", "HUNTER2", "--json")) == []
+        assert len(json.loads(await shown(way, "jobs", "list", "--text", "Sesame", "--json"))) == 1
+    await client.cancel(job.id)
+    for way in both:
+        assert json.loads(await shown(way, "jobs", "list", "--text", "hunter2", "--json")) == []
+        assert len(json.loads(await shown(way, "jobs", "list", "--text", "sesame", "--json"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "seen"),
+    [
+        ('{"env": 5, "secrets": ["A"]}', {"env": 5, "secrets": ["A"]}),
+        ('{"env": {"A": 1}, "secrets": "A"}', {"env": {"A": 1}, "secrets": "A"}),
+        ('{"env": {}, "secrets": ["A"]}', {"env": {}, "secrets": ["A"]}),
+        (
+            '{"env": {"A": {"b": 1}, "B": 2}, "secrets": ["A", 5]}',
+            {"env": {"A": "***", "B": 2}, "secrets": ["A", 5]},
+        ),
+    ],
+)
+async def test_what_plain_sql_made_of_a_command_can_be_looked_at(
+    db: ThrowawayDatabase, client: holdfast.Client, args: str, seen: dict[str, Any]
+) -> None:
+    """Whatever stands where variables and secrets are expected."""
+    job_id = await db.value("select holdfast.enqueue('command', $1::jsonb)", args)
+    assert (await client.job(job_id)).args == seen
 
 
 async def test_a_command_is_put_in_and_tried_once_where_nobody_follows(

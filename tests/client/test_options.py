@@ -102,6 +102,44 @@ def test_a_kind_that_no_job_can_have_is_refused_at_once(kind: Any) -> None:
         holdfast.App().job(kind=kind)(greet.function)
 
 
+@pytest.mark.parametrize("register", ["job", "workflow"])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(pair for pair in WRONG if pair[0] in ("queue", "priority", "max_attempts", "timeout", "retry")),
+        ("retry", timedelta(seconds=5)),
+    ],
+    ids=lambda part: ascii(part)[:40],
+)
+def test_a_policy_that_no_job_can_have_is_refused_at_once(register: str, option: str, value: Any) -> None:
+    """Not when the first job is enqueued, or fails."""
+
+    async def chase(run: holdfast.Run) -> None:
+        """Nobody runs it here."""
+
+    registry = holdfast.App()
+    given: Any = {option: value}
+    with pytest.raises(holdfast.OptionInvalid, match=f"^{option} is "):
+        getattr(registry, register)(kind="chase", **given)(chase)
+    assert not registry.handlers
+
+
+@pytest.mark.parametrize("also", ["10", (1,), ("",)])
+def test_the_versions_that_code_goes_on_with_are_a_tuple_of_texts(also: Any) -> None:
+    """One text is not taken for its letters; an empty one stands for runs without a version."""
+
+    async def chase(run: holdfast.Run) -> None:
+        """Nobody runs it here."""
+
+    registry = holdfast.App()
+    if also == ("",):
+        registry.workflow(version="2", also=also)(chase)
+        assert set(registry.handlers) == {"chase@2", "chase"}
+        return
+    with pytest.raises(holdfast.OptionInvalid):
+        registry.workflow(version="2", also=also)(chase)
+
+
 def test_a_version_counts_as_part_of_the_kind() -> None:
     """Together they may not be longer than a kind."""
 
@@ -126,6 +164,8 @@ async def test_an_unknown_option_is_named_with_those_there_are(client: holdfast.
     given: Any = {"prio": 1}
     with pytest.raises(holdfast.OptionInvalid, match=r"prio is 1: there is no such option here; .*priority"):
         await client.enqueue(greet.job(), **given)
+    with pytest.raises(holdfast.OptionInvalid, match=r"prio is 1: .* there are .*stall_limit"):
+        app.schedule("nightly", greet.job(), cron="@daily", **given)
 
 
 async def test_run_at_and_delay_exclude_each_other(client: holdfast.Client) -> None:

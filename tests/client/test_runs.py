@@ -161,11 +161,12 @@ async def test_a_program_is_told_why_nothing_was_done_to_a_run(
 ) -> None:
     """No such run, a plain job, a run that has ended, one that is not paused, a step that did not finish."""
     await work(app)
-    for verb in ("run", "pause", "resume", "signals"):
+    for verb in ("run", "pause", "resume", "signals", "history", "activities"):
         with pytest.raises(holdfast.JobNotFound):
             await call(verb, 4711)
     plain = (await client.enqueue(app.request("weigh", {"order_id": 1}), delay=3600)).id
-    for verb, *arguments in (("run",), ("pause",), ("resume",), ("signals",), ("signal", "go")):
+    looks = (("run",), ("signals",), ("history",), ("activities",))
+    for verb, *arguments in (*looks, ("pause",), ("resume",), ("signal", "go")):
         with pytest.raises(
             holdfast.NotARun, match=f"job {plain} is not a run: its kind 'weigh' is no workflow"
         ):

@@ -1,5 +1,6 @@
 """What a handler may come to, the same in every executor."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.testing import Probe, ThrowawayDatabase
+from holdfast.worker.slots import Slots
 from tests.worker import handlers
 
 ATTEMPTS = "select attempt, outcome, reason from holdfast.attempts order by attempt"
@@ -32,6 +34,53 @@ async def test_an_error_is_told_and_tried_again(
     assert error.startswith("Traceback")
     assert "in fail\n" in error
     assert error.endswith("RuntimeError: no such luck")
+
+
+async def test_a_policy_that_came_past_the_registry_hurts_one_attempt(
+    work: Any, client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """It rests as long as jobs do whose kind says nothing, and the slot goes on."""
+    app = holdfast.App()
+
+    @app.job(max_attempts=2)
+    async def it() -> None:
+        raise RuntimeError
+
+    @app.job
+    async def other() -> str:
+        return "alive"
+
+    broken: Any = 5
+    it.policy = replace(it.policy, retry=broken)
+    await work(app, slots=1)
+    job = await client.enqueue(it.job())
+    assert await client.wait((await client.enqueue(other.job())).id, timeout=30) == "alive"
+    record = await client.job(job.id)
+    assert (str(record.state), record.failures) == ("scheduled", 1)
+    assert "RuntimeError" in str(await db.value("select reason from holdfast.attempts"))
+
+
+async def test_a_slot_that_fails_says_so_and_another_takes_its_place(
+    work: Any, client: holdfast.Client, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason, which nobody can foresee."""
+    app = holdfast.App()
+
+    @app.job
+    async def other() -> str:
+        return "alive"
+
+    await work(app, slots=1)
+    unforeseen = OSError("unforeseen")
+
+    async def fail(_slots: Slots) -> None:
+        monkeypatch.undo()
+        raise unforeseen
+
+    monkeypatch.setattr(Slots, "serve", fail)
+    for _ in range(2):
+        assert await client.wait((await client.enqueue(other.job())).id, timeout=30) == "alive"
+    await probe.wait_for("slot.failed", lambda fields: fields["error"] is unforeseen)
 
 
 async def test_poison_fails_at_once(single: Any, work: Any, run: Any, db: ThrowawayDatabase) -> None:

@@ -4,7 +4,7 @@ import gc
 import weakref
 from collections.abc import Callable
 
-from holdfast.workflow.calls import StepOptions, made_call
+from holdfast.workflow.calls import made_call
 
 
 def made_inside() -> Callable[[], int]:
@@ -21,7 +21,7 @@ def test_functions_that_runs_make_are_forgotten() -> None:
     functions = [made_inside() for _ in range(2000)]
     kept = [weakref.ref(function) for function in functions]
     for function in functions:
-        assert made_call(function, (), StepOptions()).result("7") == 7
+        assert made_call(function, (), {}).result("7") == 7
     functions.clear()
     del function
     gc.collect()

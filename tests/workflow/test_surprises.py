@@ -73,6 +73,57 @@ async def test_what_ends_a_program_ends_only_its_run(
     assert await client.wait((await client.enqueue(other.job())).id, timeout=20) == "alive"
 
 
+@pytest.mark.parametrize(
+    ("verb", "options", "named"),
+    [
+        ("step", {"colour": 1}, "colour is 1: there is no such option here; there are .*timeout"),
+        ("step", {"retry": 5}, "retry is 5: give Exponential"),
+        ("step", {"max_attempts": True}, "max_attempts is True: give a whole number"),
+        ("step", {"kwargs": 5}, "kwargs is 5: give a dictionary"),
+        ("child", {"colour": 1}, "colour is 1: there is no such option here; there are .*queue"),
+        ("child", {"unique_key": "k"}, "unique_key is 'k': there is no such option here"),
+        ("child", {"parent_id": 77}, "parent_id is 77: there is no such option here"),
+        ("children", {"unique_key": "k"}, "unique_key is 'k': there is no such option here"),
+        ("enqueue", {"unique_key": "k"}, "unique_key is 'k': there is no such option here"),
+        ("sleep_until", "2030-01-01", "moment is '2030-01-01': give a datetime"),
+        ("progress", ("half",), "fraction is 'half': give a number from 0 to 1"),
+        ("progress", (0.5, 7), "note is 7: give a string"),
+    ],
+)
+async def test_what_is_asked_for_wrongly_is_named(
+    client: holdfast.Client, work: Any, app: holdfast.App, verb: str, options: Any, named: str
+) -> None:
+    """Nothing of it is passed over in silence; the code may catch it, else it ends the run."""
+
+    @app.job
+    async def weigh() -> None:
+        """Nobody runs it here."""
+
+    async def asked(run: holdfast.Run) -> None:
+        match verb:
+            case "step":
+                await run.step(echo, 1, **options)
+            case "child":
+                await run.child(weigh.job(), **options)
+            case "children":
+                await run.children([weigh.job()], **options)
+            case "enqueue":
+                run.enqueue(weigh.job(), **options)
+            case "sleep_until":
+                await run.sleep_until(options)
+            case "progress":
+                run.progress(*options)
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> str:
+        with pytest.raises(holdfast.OptionInvalid, match=named):
+            await asked(run)
+        return "told"
+
+    await work(app)
+    assert await client.wait((await client.enqueue(plan.job())).id, timeout=20) == "told"
+
+
 async def test_two_branches_that_wait_for_the_same_signal_get_one_each(
     client: holdfast.Client, work: Any, app: holdfast.App
 ) -> None:

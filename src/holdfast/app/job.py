@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.errors import LeaseLost
 from holdfast.model.job import ClaimedJob
+from holdfast.rules.progress import told_progress
 
 
 class Transaction(AbstractContextManager[Any], AbstractAsyncContextManager[Any]):
@@ -83,6 +84,21 @@ class Job:
         return self._claimed.queue
 
     @property
+    def priority(self) -> int:
+        """The priority it was claimed with, 0 is most urgent."""
+        return self._claimed.priority
+
+    @property
+    def max_attempts(self) -> int:
+        """How many attempts may fail before the job does."""
+        return self._claimed.max_attempts
+
+    @property
+    def trace(self) -> str | None:
+        """The trace context given at enqueue, such as a W3C ``traceparent``."""
+        return self._claimed.trace
+
+    @property
     def tags(self) -> list[str]:
         """The tags given at enqueue."""
         return self._claimed.tags or []
@@ -109,9 +125,12 @@ class Job:
             raise LeaseLost(self.id, self.attempt)
 
     def progress(self, fraction: float, note: str | None = None) -> None:
-        """Say how far the work is, from 0 to 1; written within a second, the newest one wins."""
+        """Say how far the work is, from 0 to 1; written within a second, the newest one wins.
+
+        Raises `OptionInvalid` for what is no number, `LeaseLost`.
+        """
         self.check()
-        self._port.progress(fraction, note)
+        self._port.progress(*told_progress(fraction, note))
 
     def save_checkpoint(self, state: Any, *, version: int = 1) -> Any:
         """Save what a later attempt needs to go on (JSON data, at most 1 MiB).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from holdfast.app.handler import JobRequest, Policy
+from holdfast.app.keywords import EnqueueOptions, check_names
 from holdfast.app.signature import json_text
-from holdfast.errors import OptionInvalid, PayloadTooLarge
+from holdfast.errors import InputInvalid, OptionInvalid, PayloadTooLarge
 from holdfast.model.job import NewJob, UniquePolicy
 from holdfast.model.placement import OnLoss, Placement
 from holdfast.rules.backoff import Backoff
@@ -56,6 +57,12 @@ class Options:
 NOTHING = Options()
 
 
+def chosen(keywords: Mapping[str, Any], known: Collection[str] = EnqueueOptions.__annotations__) -> Options:
+    """Return the keywords of a call as options; raises `OptionInvalid` for a name that is none of *known*."""
+    check_names(keywords, known)
+    return Options(**keywords) if keywords else NOTHING
+
+
 def resolved(request: JobRequest, options: Options = NOTHING) -> NewJob:
     """Return the row for *request* under *options* and its own, which come first.
 
@@ -74,22 +81,22 @@ def resolved(request: JobRequest, options: Options = NOTHING) -> NewJob:
         kind=request.kind,
         args=request.args,
         queue=checked_text("queue", policy.queue if options.queue is None else options.queue, most=100),
-        priority=_integer("priority", options.priority, policy.priority, least=0, most=9),
-        max_attempts=_integer(
-            "max_attempts", options.max_attempts, policy.max_attempts, least=1, most=10_000
+        priority=_priority(policy.priority if options.priority is None else options.priority),
+        max_attempts=_max_attempts(
+            policy.max_attempts if options.max_attempts is None else options.max_attempts
         ),
         timeout=seconds_from(
             "timeout", policy.timeout if options.timeout is None else options.timeout, least=0.001
         ),
         run_at=_aware("run_at", options.run_at),
         delay=None if options.delay is None else seconds_from("delay", options.delay),
-        retry=_retry(options.retry),
+        retry=None if options.retry is None else _stored(checked_backoff(options.retry)),
         unique_key=_optional("unique_key", options.unique_key),
         unique_policy=_unique_policy(options.unique_policy),
         concurrency_key=_optional("concurrency_key", options.concurrency_key),
         tags=_tags(options.tags),
         meta=_meta(options.meta),
-        parent_id=None if options.parent_id is None else _integer("parent_id", options.parent_id),
+        parent_id=None if options.parent_id is None else whole_number("parent_id", options.parent_id),
         trace=_optional("trace", options.trace),
         placement=_placement(request, options),
     )
@@ -113,6 +120,15 @@ def resolved_each(requests: Iterable[JobRequest], options: Options = NOTHING) ->
         last = request, job
 
 
+def several(requests: Iterable[JobRequest]) -> Iterable[JobRequest]:
+    """Return *requests* if there may be several; raises `InputInvalid` for one that stands alone."""
+    if isinstance(requests, Iterable):
+        return requests
+    found = type(requests).__name__
+    msg = f"enqueue_many takes a list of requests, not one {found}: write [request], or call enqueue"
+    raise InputInvalid(msg)
+
+
 def _merged(options: Options, own: Mapping[str, Any]) -> Options:
     # A job has one moment: its own delay takes the place of a run_at for all.
     moment = {"run_at": None, "delay": None} if own.keys() & {"run_at", "delay"} else {}
@@ -124,10 +140,19 @@ def _plain(request: JobRequest, policy: Policy) -> NewJob:
         kind=request.kind,
         args=request.args,
         queue=checked_text("queue", policy.queue, most=100),
-        priority=_integer("priority", None, policy.priority, least=0, most=9),
-        max_attempts=_integer("max_attempts", None, policy.max_attempts, least=1, most=10_000),
+        priority=_priority(policy.priority),
+        max_attempts=_max_attempts(policy.max_attempts),
         timeout=policy.timeout.total_seconds(),
     )
+
+
+def check_policy(policy: Policy) -> None:
+    """Raise `OptionInvalid` for what no job can have, before the first one is enqueued or fails."""
+    checked_text("queue", policy.queue, most=100)
+    _priority(policy.priority)
+    _max_attempts(policy.max_attempts)
+    seconds_from("timeout", policy.timeout, least=0.001)
+    checked_backoff(policy.retry)
 
 
 def seconds_from(option: str, value: timedelta | float, *, least: float = 0.0) -> float:
@@ -163,13 +188,19 @@ def _optional(option: str, value: str | None) -> str | None:
     return None if value is None else checked_text(option, value)
 
 
-def _integer(
-    option: str, given: int | None, default: int = 0, *, least: int = 1, most: int = LARGEST_ID
-) -> int:
-    value = default if given is None else given
+def whole_number(option: str, value: object, *, least: int = 1, most: int = LARGEST_ID) -> int:
+    """Return *value* if it is a whole number from *least* to *most*."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise OptionInvalid(option, value, f"give a whole number from {least} to {most}")
     return value
+
+
+def _priority(value: object) -> int:
+    return whole_number("priority", value, least=0, most=9)
+
+
+def _max_attempts(value: object) -> int:
+    return whole_number("max_attempts", value, most=10_000)
 
 
 def _aware(option: str, value: datetime | None) -> datetime | None:
@@ -189,12 +220,15 @@ def in_utc(option: str, value: datetime) -> datetime:
         raise OptionInvalid(option, value.isoformat(), wanted) from None
 
 
-def _retry(policy: Backoff | None) -> str | None:
-    if policy is None:
-        return None
-    if not isinstance(policy, Backoff):
-        raise OptionInvalid("retry", policy, "give Exponential, Linear or Constant")
-    return msgspec.json.encode(policy.to_json()).decode()
+def checked_backoff(value: object) -> Backoff:
+    """Return *value* if it says how long to rest after a failure."""
+    if not isinstance(value, Backoff):
+        raise OptionInvalid("retry", value, "give Exponential, Linear or Constant")
+    return value
+
+
+def _stored(retry: Backoff) -> str:
+    return msgspec.json.encode(retry.to_json()).decode()
 
 
 def _unique_policy(value: str) -> UniquePolicy:

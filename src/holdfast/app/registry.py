@@ -13,7 +13,7 @@ import msgspec
 from holdfast.app.handler import Executor, Handler, JobRequest, Policy
 from holdfast.app.job import Job
 from holdfast.app.keywords import RunnerWishes, check_names
-from holdfast.app.options import LONGEST_KIND, Options, checked_text, resolved, seconds_from
+from holdfast.app.options import LONGEST_KIND, check_policy, checked_text, chosen, resolved, seconds_from
 from holdfast.app.workflow import Workflow, versioned
 from holdfast.errors import InputInvalid, OptionInvalid, UnknownKind
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT, NewJob
@@ -138,7 +138,9 @@ class App:
 
         def register(wrapped: Callable[..., Any]) -> Workflow[Any, Any]:
             name = kind or wrapped.__name__
-            older = tuple(versioned(name, one or None) for one in also)
+            if isinstance(also, str):
+                raise OptionInvalid("also", also, "give a tuple of versions, such as ('1', '')")
+            older = tuple(versioned(name, None if one == "" else one) for one in also)
             return self._add_workflow(Workflow(wrapped, versioned(name, version), policy, older))
 
         return register if function is None else register(function)
@@ -171,8 +173,12 @@ class App:
         return rule
 
     def add(self, handler: Handler[P, R]) -> Handler[P, R]:
-        """Register *handler*; raises `InputInvalid` for a kind that is taken, or that no job can have."""
+        """Register *handler*; raises `InputInvalid` for a kind that is taken, or that no job can have.
+
+        Raises `OptionInvalid` for a policy that no job can have.
+        """
         checked_text("kind", handler.kind, most=LONGEST_KIND)
+        check_policy(handler.policy)
         if handler.kind in self.handlers:
             msg = f"kind {handler.kind!r} is registered already: give one of the two another kind"
             raise InputInvalid(msg)
@@ -239,7 +245,7 @@ class App:
         if checked_text("name", name, most=200) in self.schedules:
             msg = f"schedule {name!r} is registered already: give one of the two another name"
             raise InputInvalid(msg)
-        job = resolved(request, Options(**wishes))
+        job = resolved(request, chosen(wishes, RunnerWishes.__annotations__))
         made = Schedule(
             name=name,
             kind=request.kind,

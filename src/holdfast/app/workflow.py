@@ -50,7 +50,7 @@ def versioned(name: str, version: str | None) -> str:
     """Return the kind of a workflow's version; raises `OptionInvalid`."""
     if version is None:
         return name
-    if not version or VERSION_MARK in version:
+    if not isinstance(version, str) or not version or VERSION_MARK in version:
         raise OptionInvalid("version", version, f"give a text that is not empty, without {VERSION_MARK!r}")
     return f"{name}{VERSION_MARK}{version}"
 

@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 # How often a job is looked for that is on the move between two states or tables.
 LOOKS = 5
+# Among how many steps of a run those are looked for that a refusal names.
+MOST_NAMED = 100
 # What is done to runs, as refusals name it.
 PAUSED, RESUMED = "paused", "resumed"
 

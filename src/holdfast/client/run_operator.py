@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.app.signals import signal_statement
-from holdfast.client.answer import LOOKS, PAUSED, RESUMED, check_run_refusal, checked_run, fork_refusal
+from holdfast.client.answer import (
+    LOOKS,
+    MOST_NAMED,
+    PAUSED,
+    RESUMED,
+    check_run_refusal,
+    checked_run,
+    fork_refusal,
+)
 from holdfast.client.job_operator import JobOperator
 from holdfast.client.trees import grown
 from holdfast.errors import JobNotFound, RunEnded
@@ -21,8 +29,6 @@ from holdfast.store.run_overview import RunLook
 from holdfast.store.runs import ForkPoint
 from holdfast.store.statement import Statement
 
-# Among how many steps of a run those are looked for that a refusal names.
-MOST_NAMED = 100
 DEEPEST = 3
 # How far down somebody may ask for.
 DEEPEST_OF_ALL = 20

@@ -11,10 +11,11 @@ from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.keywords import EnqueueOptions
-from holdfast.app.options import resolved, resolved_each, seconds_from
+from holdfast.app.options import chosen, resolved, resolved_each, seconds_from, several
 from holdfast.app.signals import signal_statement
 from holdfast.client.answer import (
     LOOKS,
+    MOST_NAMED,
     PAUSED,
     RESUMED,
     answer,
@@ -25,7 +26,6 @@ from holdfast.client.answer import (
     fork_refusal,
     there,
 )
-from holdfast.client.keywords import chosen, several
 from holdfast.client.trees import grown
 from holdfast.errors import ArtifactNotFound, DatabaseUnavailable, JobNotFound, WaitTimeout
 from holdfast.model.assignment import ArtifactRecord
@@ -49,8 +49,6 @@ from holdfast.store.sync_database import DatabaseConfig, SyncDatabase
 Verdict = TypeVar("Verdict")
 
 FIRST_LOOK, LAST_LOOK = 0.005, 0.25
-# Among how many steps of a run those are looked for that a refusal names.
-MOST_NAMED = 100
 # Who acts where a program does, as the audit log names it.
 ACTOR = "application"
 
@@ -261,21 +259,30 @@ class SyncClient:
         Raises `JobNotFound`, and `NotARun` for a job of another sort.
         """
         self._run_look(run_id)
-        tree = self._database.run(run_overview.run_tree(run_id, depth))
-        if not tree:
-            raise JobNotFound(run_id)
-        ids = [one.node.run.id for one in tree]
-        standings = self._database.run(overview.job_standings(ids, MOST_COUNTED))
-        return grown(tree, standings)
+        for _ in range(LOOKS):
+            tree = self._database.run(run_overview.run_tree(run_id, depth))
+            if tree:
+                ids = [one.node.run.id for one in tree]
+                standings = self._database.run(overview.job_standings(ids, MOST_COUNTED))
+                return grown(tree, standings)
+        raise JobNotFound(run_id)
 
     def history(
         self, run_id: int, *, after: tuple[str, int] | None = None, limit: int = 1000
     ) -> list[StepRecord]:
-        """Return what a run has recorded, in the order in which it began, *after* a branch and place."""
+        """Return what a run has recorded, in the order in which it began, *after* a branch and place.
+
+        Raises `JobNotFound`, and `NotARun` for a job of another sort.
+        """
+        self._run_look(run_id)
         return self._database.run(steps.list_steps(run_id, after, limit))
 
     def activities(self, run_id: int, *, after: int = 0, limit: int = 1000) -> list[ActivityRecord]:
-        """Return lines of the log of a run's step calls, after line *after*."""
+        """Return lines of the log of a run's step calls, after line *after*.
+
+        Raises `JobNotFound`, and `NotARun` for a job of another sort.
+        """
+        self._run_look(run_id)
         return self._database.run(steps.list_activities(run_id, after, limit))
 
     def _run_look(self, run_id: int) -> RunLook:
@@ -287,6 +294,7 @@ class SyncClient:
                 return
             look = self._database.run(run_overview.look_at_run(run_id))
             check_run_refusal(run_id, action, look, last=attempt == LOOKS - 1)
+        raise JobNotFound(run_id)
 
     def _act(
         self, job_id: int, action: Intervention, statement: Statement[dict[int, Verdict]]

@@ -12,9 +12,8 @@ from typing import Any, Unpack
 import msgspec
 
 from holdfast.app.keywords import EnqueueOptions
-from holdfast.app.options import resolved
+from holdfast.app.options import chosen, resolved
 from holdfast.client.intake import unchecked_request
-from holdfast.client.keywords import chosen
 from holdfast.engine.claims import Claim
 from holdfast.engine.config import EngineConfig
 from holdfast.engine.outcomes import Outcome, transition

@@ -76,6 +76,9 @@ LINES: Mapping[str, Line] = {
     "slots.stuck": Line(
         _WARNING, "{count} handlers do not let themselves be cancelled: they end with the process"
     ),
+    "slot.failed": Line(
+        _ERROR, "a slot failed for a reason nobody foresaw, and another one takes its place: {error}"
+    ),
     "log.lost": Line(_WARNING, "{lines} lines of jobs' logs are lost: {error}"),
     # Runners
     "runner.registered": Line(_INFO, "runner {runner} (worker {worker_id}) is registered, term {term}"),

@@ -12,9 +12,8 @@ import msgspec
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.keywords import EnqueueOptions
-from holdfast.app.options import resolved
+from holdfast.app.options import chosen, resolved, several
 from holdfast.app.registry import App
-from holdfast.client.keywords import chosen, several
 from holdfast.errors import ArtifactNotFound, InputInvalid, JobCancelled, JobFailed, JobNotFound
 from holdfast.model.assignment import ArtifactRecord
 from holdfast.model.job import JobHandle, JobRecord, NewJob

@@ -158,7 +158,7 @@ class InlinePort:
 
     def progress(self, fraction: float, note: str | None) -> None:
         """Keep the progress."""
-        self._job.progress.append((min(1.0, max(0.0, fraction)), note))
+        self._job.progress.append((fraction, note))
 
     def save_checkpoint(self, state: Any, version: int) -> Any:
         """Keep the state, as JSON gives it back."""

@@ -148,8 +148,7 @@ class LinkPort:
 
     def progress(self, fraction: float, note: str | None) -> None:
         """Keep the newest progress."""
-        told = None if note is None else storable(note)
-        self._link.tell(wire.Progress(min(1.0, max(0.0, fraction)), told), self)
+        self._link.tell(wire.Progress(fraction, note), self)
 
     def save_checkpoint(self, state: Any, version: int) -> Any:
         """Save the state to go on from."""

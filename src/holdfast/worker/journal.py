@@ -73,7 +73,7 @@ class Journal(Service):
         if fence not in self._held.running:
             return
         with self._lock:
-            self._progress[fence] = (min(1.0, max(0.0, fraction)), None if note is None else storable(note))
+            self._progress[fence] = (fraction, note)
         self._schedule()
 
     def _schedule(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -18,7 +19,7 @@ from holdfast.app.workflow import Workflow
 from holdfast.errors import ArgumentsInvalid, BackoffInvalid, InputInvalid, LeaseLost, Poison
 from holdfast.model.outcome import Cancel, Complete, Fail, Retry, Snooze, Stop, Suspend, Transition
 from holdfast.rules import outcome as decide
-from holdfast.rules.backoff import Backoff, backoff_from_json
+from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff, backoff_from_json
 from holdfast.rules.outcome import Failure
 from holdfast.rules.telling import one_line, told, untellable
 from holdfast.store.attempts import Fence
@@ -215,14 +216,14 @@ class Performer:
         return isinstance(self._app.handlers.get(kind), Workflow)
 
     def _backoff(self, running: Running) -> Backoff:
-        claimed = running.claimed
-        if claimed.retry is None:
-            return self._app.handlers[claimed.kind].policy.retry
-        try:
-            return backoff_from_json(msgspec.json.decode(claimed.retry))
-        except (BackoffInvalid, msgspec.DecodeError):
-            # Written past the client's checks, by plain SQL: the kind's own policy is the safe choice.
-            return self._app.handlers[claimed.kind].policy.retry
+        stored = running.claimed.retry
+        if stored is not None:
+            # What plain SQL wrote past the client is passed over: the kind's own policy is the safe choice.
+            with suppress(BackoffInvalid, msgspec.DecodeError):
+                return backoff_from_json(msgspec.json.decode(stored))
+        own = self._app.handlers[running.claimed.kind].policy.retry
+        # One that came past the registry must not keep an attempt from its end.
+        return own if isinstance(own, Backoff) else DEFAULT_BACKOFF
 
 
 def _wrapped(

@@ -71,6 +71,8 @@ class Slots:
 
     def _closed(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._events.emit("slot.failed", error=error)
         if not self._stopping:
             # A handler cancelled its own task, which is its slot's, or left something in its context.
             self._open()

@@ -12,12 +12,14 @@ from typing import Any, get_type_hints
 import msgspec
 
 from holdfast.app.handler import Executor, Handler, JobRequest, Policy
-from holdfast.app.options import checked_text, seconds_from
+from holdfast.app.keywords import check_names
+from holdfast.app.options import checked_backoff, checked_text, seconds_from, whole_number
 from holdfast.app.signature import as_promised, json_text
 from holdfast.app.workflow import Workflow
 from holdfast.errors import InputInvalid, OptionInvalid, PayloadTooLarge
 from holdfast.model.blob import Blob
 from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff
+from holdfast.workflow.options import StepKeywords
 
 MAX_RESULT_BYTES = 1024 * 1024
 MAX_TRIES = 10_000
@@ -73,8 +75,12 @@ class StepCall:
         return as_promised(text, _promised(self.function))
 
 
-def made_call(wanted: Callable[..., Any], args: tuple[Any, ...], options: StepOptions) -> StepCall:
+def made_call(
+    wanted: Callable[..., Any], args: tuple[Any, ...], keywords: StepKeywords, *, apart: bool = False
+) -> StepCall:
     """Return the call that was asked for; raises `OptionInvalid`, `InputInvalid`."""
+    check_names(keywords, StepKeywords.__annotations__)
+    options = StepOptions(**keywords, apart=apart)
     _check_callable(wanted)
     handler = wanted if isinstance(wanted, Handler) else None
     function = wanted if handler is None else handler.function
@@ -83,6 +89,8 @@ def made_call(wanted: Callable[..., Any], args: tuple[Any, ...], options: StepOp
     if name is None:
         raise OptionInvalid("name", None, "a step of a callable without a name needs name=")
     checked_text("name", name, most=200)
+    if not isinstance(options.kwargs, dict):
+        raise OptionInvalid("kwargs", options.kwargs, "give a dictionary: arguments by name")
     _check_handler(name, handler)
     executor = _executor(name, function, handler, options.executor)
     if options.transaction and (options.apart or executor is not Executor.LOOP):
@@ -96,7 +104,7 @@ def made_call(wanted: Callable[..., Any], args: tuple[Any, ...], options: StepOp
         args,
         options.kwargs,
         _tries(options, handler if isinstance(wanted, Handler) else None),
-        options.retry or (handler.policy.retry if handler is not None else DEFAULT_BACKOFF),
+        _retry(options, handler),
         _timeout(options, handler if isinstance(wanted, Handler) else None),
         executor,
         handler,
@@ -143,11 +151,13 @@ def _is_async(function: Callable[..., Any]) -> bool:
 def _tries(options: StepOptions, handler: Handler[Any, Any] | None) -> int:
     if options.max_attempts is None:
         return 1 if handler is None else handler.policy.max_attempts
-    if not isinstance(options.max_attempts, int) or not 1 <= options.max_attempts <= MAX_TRIES:
-        raise OptionInvalid(
-            "max_attempts", options.max_attempts, f"give a whole number from 1 to {MAX_TRIES}"
-        )
-    return options.max_attempts
+    return whole_number("max_attempts", options.max_attempts, most=MAX_TRIES)
+
+
+def _retry(options: StepOptions, handler: Handler[Any, Any] | None) -> Backoff:
+    if options.retry is not None:
+        return checked_backoff(options.retry)
+    return DEFAULT_BACKOFF if handler is None else handler.policy.retry
 
 
 def _timeout(options: StepOptions, handler: Handler[Any, Any] | None) -> float | None:

@@ -12,17 +12,18 @@ import msgspec
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.keywords import ChildOptions
-from holdfast.app.options import Options, checked_text, resolved, resolved_each, seconds_from
+from holdfast.app.options import Options, checked_text, chosen, resolved, resolved_each, seconds_from
 from holdfast.app.signals import signal_statement
 from holdfast.app.workflow import Workflow
 from holdfast.errors import OptionInvalid
 from holdfast.model.blob import Blob
 from holdfast.model.step import StepKind, StepState
+from holdfast.rules.progress import told_progress
 from holdfast.rules.seeds import drawn_float, drawn_uuid
 from holdfast.workflow import steps, waits
 from holdfast.workflow.blobs import fetch
 from holdfast.workflow.branches import Branches
-from holdfast.workflow.calls import StepOptions, made_call
+from holdfast.workflow.calls import made_call
 from holdfast.workflow.ends import Continued
 from holdfast.workflow.moments import Moments
 from holdfast.workflow.options import StepKeywords
@@ -61,6 +62,31 @@ class Run:
         return self._replay.ledger.claimed.kind
 
     @property
+    def queue(self) -> str:
+        """The queue it was claimed from."""
+        return self._replay.ledger.claimed.queue
+
+    @property
+    def failures(self) -> int:
+        """How many attempts have failed: lost workers, timeouts, a database that was away."""
+        return self._replay.ledger.claimed.failures
+
+    @property
+    def trace(self) -> str | None:
+        """The trace context given at enqueue, such as a W3C ``traceparent``."""
+        return self._replay.ledger.claimed.trace
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When the run was enqueued."""
+        return self._replay.ledger.claimed.enqueued_at
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags given at enqueue."""
+        return self._replay.ledger.claimed.tags or []
+
+    @property
     def meta(self) -> Any:
         """The meta data given at enqueue."""
         return msgspec.json.decode(self._replay.ledger.claimed.meta)
@@ -71,8 +97,8 @@ class Run:
         return logging.LoggerAdapter(logging.getLogger("holdfast.job"), {"job_id": self.id})
 
     def progress(self, fraction: float, note: str | None = None) -> None:
-        """Say how far the run is, from 0 to 1."""
-        self._replay.ledger.progress(fraction, note)
+        """Say how far the run is, from 0 to 1; raises `OptionInvalid` for what is no number."""
+        self._replay.ledger.progress(*told_progress(fraction, note))
 
     # --- steps
 
@@ -93,11 +119,11 @@ class Run:
         With *transaction* an async function gets a connection (asyncpg's) as its first argument, and what it
         writes commits with the record; a sync one is refused with `OptionInvalid`.
         """
-        return await steps.perform(self._replay, made_call(function, args, StepOptions(**options)))
+        return await steps.perform(self._replay, made_call(function, args, options))
 
     async def blob(self, function: Callable[..., Any], *args: Any, **options: Unpack[StepKeywords]) -> Blob:
         """Call a step whose result (bytes or a JSON value, up to 64 MiB) is kept apart; returns a `Blob`."""
-        call = made_call(function, args, StepOptions(**options, apart=True))
+        call = made_call(function, args, options, apart=True)
         kept: Blob = await steps.perform(self._replay, call)
         return kept
 
@@ -111,7 +137,7 @@ class Run:
         Where lost workers or timeouts have used up the run's attempts, it gets one more, for this alone.
         """
         self._replay.branch("on_failure")
-        self._replay.makeups.append(made_call(function, args, StepOptions(**options)))
+        self._replay.makeups.append(made_call(function, args, options))
 
     def branches(self) -> Branches:
         """Begin branches that go on at once: ``async with run.branches() as branches``."""
@@ -124,7 +150,7 @@ class Run:
         if not spot.is_final:
             self._replay.remember(spot.note(StepState.COMPLETED))
             if not self._replay.frozen:
-                self._replay.notebook.posts.append((spot.branch.name, resolved(request, Options(**options))))
+                self._replay.notebook.posts.append((spot.branch.name, resolved(request, _for_child(options))))
 
     async def signal(self, run_id: int, name: str, payload: Any = None) -> None:
         """Send a signal to another run, once, as a step; raises `RunEnded`, `InputInvalid`."""
@@ -134,7 +160,7 @@ class Run:
         async def send(*_shown: Any) -> None:
             await self._replay.ledger.ask(statement)
 
-        call = made_call(send, (run_id, payload), StepOptions(name=f"signal {name}"[:200]))
+        call = made_call(send, (run_id, payload), {"name": f"signal {name}"[:200]})
         await steps.perform(self._replay, call)
 
     # --- waits
@@ -146,7 +172,7 @@ class Run:
 
     async def sleep_until(self, moment: datetime) -> None:
         """Sleep until a moment with a time zone, at most ten years from now; one that is past is no error."""
-        if moment.tzinfo is None:
+        if not isinstance(moment, datetime) or moment.tzinfo is None:
             raise OptionInvalid("moment", moment, "give a datetime with a time zone, such as run.now()")
         # Behind the year 9999, to which it could drift, nobody can read a timer any more.
         seconds = seconds_from("moment", max(0.0, (moment - self._moments.now()).total_seconds()))
@@ -170,7 +196,7 @@ class Run:
         (``abandon``).
         """
         waits.checked_requests([request])
-        jobs = [resolved(request, Options(**options))]
+        jobs = [resolved(request, _for_child(options))]
         ends = await waits.family(
             self._replay, StepKind.CHILD, request.kind, jobs, _detail(policy, [request])
         )
@@ -191,7 +217,7 @@ class Run:
         waits.checked_requests(requests)
         if len(requests) > MOST_CHILDREN:
             raise OptionInvalid("requests", len(requests), f"give at most {MOST_CHILDREN:,} at once")
-        jobs = list(resolved_each(requests, Options(**options)))
+        jobs = list(resolved_each(requests, _for_child(options)))
         if not jobs:
             return []
         name = f"{len(jobs)} {requests[0].kind}"
@@ -243,6 +269,10 @@ class Run:
         self._replay.branch("continue_as_new")
         self._replay.end(Continued(text))
         raise AssertionError
+
+
+def _for_child(options: ChildOptions) -> Options:
+    return chosen(options, ChildOptions.__annotations__)
 
 
 def _detail(policy: str, requests: Sequence[JobRequest]) -> dict[str, Any]:

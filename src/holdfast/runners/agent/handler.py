@@ -22,7 +22,6 @@ from holdfast.app.job import Job, Transaction
 from holdfast.app.registry import App
 from holdfast.errors import DatabaseOutOfReach
 from holdfast.model.job import ClaimedJob
-from holdfast.rules.outcome import storable
 from holdfast.worker import endings, wire
 
 LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
@@ -106,8 +105,7 @@ class ChannelPort:
 
     def progress(self, fraction: float, note: str | None) -> None:
         """Keep the newest progress."""
-        told = wire.Progress(min(1.0, max(0.0, fraction)), None if note is None else storable(note))
-        self._line.sendall(wire.frame(told))
+        self._line.sendall(wire.frame(wire.Progress(fraction, note)))
 
     def save_checkpoint(self, state: Any, version: int) -> Any:  # noqa: ARG002
         """Refuse."""

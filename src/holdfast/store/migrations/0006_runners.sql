@@ -130,6 +130,25 @@ as $$
     from holdfast.jobs j where j.id = $1
 $$;
 
+-- The arguments of a command as people are shown them: without the values of the variables that its `secrets` names.
+-- Plain SQL may have written anything, so nothing is taken for granted.
+create function holdfast.masked_args(args jsonb) returns jsonb
+language sql immutable
+as $$
+    select case
+        when jsonb_typeof($1 -> 'env') = 'object' and jsonb_typeof($1 -> 'secrets') = 'array' then
+            jsonb_set($1, '{env}', (
+                select coalesce(jsonb_object_agg(e.name, case when $1 -> 'secrets' ? e.name then '"***"' else e.value end), '{}')
+                from jsonb_each($1 -> 'env') as e (name, value)))
+        else $1
+    end
+$$;
+
+-- The arguments of a job as people are shown them.  Apart from masked_args, so that it costs others nothing.
+create function holdfast.shown_args(kind text, args jsonb) returns jsonb
+language sql immutable
+as $$ select case when $1 = 'command' then holdfast.masked_args($2) else $2 end $$;
+
 -- The route of a shape, made where it is new.
 create function holdfast.route_for(queue text, kind text, labels text[], runner text) returns integer
 language plpgsql

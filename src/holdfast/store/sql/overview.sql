@@ -19,7 +19,7 @@ select * from (
        and ($6::timestamptz is null or j.created_at >= $6::timestamptz)
        and ($7::timestamptz is null or j.created_at < $7::timestamptz)
        and ($10::bigint is null or l.worker_id = $10::bigint)
-       and ($11::text is null or strpos(lower(j.args::text), lower($11::text)) > 0)
+       and ($11::text is null or strpos(lower(holdfast.shown_args(j.kind, j.args)::text), lower($11::text)) > 0)
        and ($12::bigint is null or l.job_id < $12::bigint)
      order by l.job_id desc limit $13::integer)
     union all
@@ -35,7 +35,8 @@ select * from (
        and ($8::timestamptz is null or f.finished_at >= $8::timestamptz)
        and ($9::timestamptz is null or f.finished_at < $9::timestamptz)
        and ($10::bigint is null or f.worker_id = $10::bigint)
-       and ($11::text is null or strpos(lower(concat_ws(' ', j.args::text, f.reason, f.error)), lower($11::text)) > 0)
+       and ($11::text is null
+            or strpos(lower(concat_ws(' ', holdfast.shown_args(j.kind, j.args)::text, f.reason, f.error)), lower($11::text)) > 0)
        and ($12::bigint is null or f.job_id < $12::bigint)
      order by f.job_id desc limit $13::integer)
 ) as either (id)
@@ -53,7 +54,7 @@ select (
       and ($6::timestamptz is null or j.created_at >= $6::timestamptz)
       and ($7::timestamptz is null or j.created_at < $7::timestamptz)
       and ($10::bigint is null or l.worker_id = $10::bigint)
-      and ($11::text is null or strpos(lower(j.args::text), lower($11::text)) > 0)
+      and ($11::text is null or strpos(lower(holdfast.shown_args(j.kind, j.args)::text), lower($11::text)) > 0)
 ) + (
     select count(*)
     from holdfast.finished_jobs f join holdfast.jobs j on j.id = f.job_id
@@ -65,15 +66,16 @@ select (
       and ($8::timestamptz is null or f.finished_at >= $8::timestamptz)
       and ($9::timestamptz is null or f.finished_at < $9::timestamptz)
       and ($10::bigint is null or f.worker_id = $10::bigint)
-      and ($11::text is null or strpos(lower(concat_ws(' ', j.args::text, f.reason, f.error)), lower($11::text)) > 0)
+      and ($11::text is null
+           or strpos(lower(concat_ws(' ', holdfast.shown_args(j.kind, j.args)::text, f.reason, f.error)), lower($11::text)) > 0)
 );
 
 -- name: job_record
 -- One job with everything about it; the last column is its timeline as JSON: ended attempts, then the one that ended
 -- the job or is under way.  Locks nothing.  Zero rows: there is no such job.
 select j.id, j.kind, j.queue, coalesce(l.state, f.outcome), j.priority::integer, coalesce(l.attempt, f.attempt),
-       coalesce(l.failures, f.failures), j.max_attempts, j.timeout, j.args::text, j.meta::text, j.tags, j.unique_key,
-       j.concurrency_key, j.parent_id, j.created_at, nullif(l.run_at, 'infinity'), coalesce(l.claimed_at, f.claimed_at),
+       coalesce(l.failures, f.failures), j.max_attempts, j.timeout, holdfast.shown_args(j.kind, j.args)::text, j.meta::text,
+       j.tags, j.unique_key, j.concurrency_key, j.parent_id, j.created_at, nullif(l.run_at, 'infinity'), coalesce(l.claimed_at, f.claimed_at),
        coalesce(l.started_at, f.started_at), f.finished_at, coalesce(l.worker_id, f.worker_id), l.cancel_requested_at,
        round(l.progress::numeric, 4)::double precision, l.progress_note, f.reason, f.error, f.result::text,
        (select coalesce(jsonb_agg(jsonb_build_object(
