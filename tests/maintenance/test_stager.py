@@ -85,6 +85,24 @@ async def test_what_has_been_due_for_longest_is_staged_first(scene: Scene, clock
     assert (await scene.states())[third] == "available"
 
 
+async def test_what_was_locked_as_it_fell_due_is_looked_for_again(
+    scene: Scene, clock: Clock, duty: Any
+) -> None:
+    """Whoever locks it lets go at the end of a transaction, and nobody would tell the leader then."""
+    await clock.set(await clock.now())
+    locked, free = await schedule_in(scene, 1.0, 1.0)
+    await clock.advance(1)
+    session, stager, term = await scene.session(), duty(Stager), await scene.lead()
+    async with session.transaction():
+        await scene.execute(
+            session, "select job_id from holdfast.live_jobs where job_id = $1 for update", locked
+        )
+        assert await stager.lead(term) == 0.1
+        assert await scene.states() == {locked: "scheduled", free: "available"}
+    assert await stager.lead(term) == LONGEST_REST
+    assert await scene.states() == {locked: "available", free: "available"}
+
+
 async def test_staged_jobs_wake_a_sleeping_worker(scene: Scene, clock: Clock, duty: Any) -> None:
     """The worker that waits for the queue is told, once, and only where it sleeps."""
     heard: list[object] = []
@@ -113,7 +131,7 @@ async def test_millions_of_future_jobs_do_not_matter(scene: Scene) -> None:
         (plan,) = json.loads(await connection.fetchval(text, *statement.parameters))
     scans = [node for node in nodes(plan["Plan"]) if node.get("Relation Name") == "live_jobs"]
     scheduled = [node for node in scans if node.get("Index Name") == "live_jobs_scheduled"]
-    assert len(scheduled) == 2
+    assert len(scheduled) == 3
     assert all("Seq Scan" not in node["Node Type"] for node in scans)
     assert sum(node["Actual Rows"] for node in scheduled) < 20
 

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 import holdfast
-from holdfast.errors import DatabaseRefused, InputInvalid, SchemaMissing
+from holdfast.errors import DatabaseRefused, DatabaseUnavailable, InputInvalid, SchemaMissing
 from holdfast.testing import ThrowawayDatabase
+from tests.store.scene import Scene
 
 REQUEST = holdfast.JobRequest("greet", "{}")
 
@@ -50,6 +51,18 @@ async def test_what_a_trigger_of_somebody_else_lacks_is_not_our_schema(
     )
     with pytest.raises(DatabaseRefused, match=rf"\({state}\): .*{missing}"):
         await client.enqueue(REQUEST)
+
+
+async def test_a_server_that_takes_no_writes_is_left(scene: Scene) -> None:
+    """After a failover a connection may lead to the former primary: it is not lent again."""
+    async with scene.db.database.connection() as connection:
+        stale = await connection.fetchval("select pg_backend_pid()")
+        await connection.execute("set default_transaction_read_only = on")
+    with pytest.raises(DatabaseUnavailable, match=r"takes no writes here, as a standby does: .*read-only"):
+        await scene.enqueue(1)
+    async with scene.db.database.connection() as connection:
+        assert await connection.fetchval("select pg_backend_pid()") != stale
+    await scene.enqueue(1)
 
 
 async def test_a_value_that_fits_no_type_is_told_without_its_place_in_a_statement(

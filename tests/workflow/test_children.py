@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -67,6 +68,37 @@ async def test_a_failed_child_is_an_error_that_can_be_caught(
     handle = await client.enqueue(order.job())
     await client.signal(handle.id, "go")
     assert await client.wait(handle.id, timeout=20) == "failed: poison: Poison: no stock"
+
+
+async def test_children_that_end_in_old_snapshots_wake_their_parent(
+    client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """Each looks at what was there when its transaction began, when the other one lived."""
+    inside: list[int] = []
+    both, sleeps = asyncio.Event(), asyncio.Event()
+
+    @app.job(retry=holdfast.Constant(timedelta(milliseconds=10)))
+    async def weigh(job: holdfast.Job, n: int) -> int:
+        await sleeps.wait()
+        async with job.transaction() as connection:
+            await connection.execute("set transaction isolation level repeatable read")
+            await connection.fetchval("select 1")
+            inside.append(n)
+            if len(inside) == 2:
+                both.set()
+            await both.wait()
+            job.result = n
+        return n
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> list[int]:
+        return await run.children([weigh.job(n) for n in range(2)])
+
+    await work(app, slots=5)
+    handle = await client.enqueue(order.job())
+    await eventually(lambda: db.value("select true from holdfast.live_jobs where state = 'waiting'"))
+    sleeps.set()
+    assert await client.wait(handle.id, timeout=20) == [0, 1]
 
 
 @pytest.mark.parametrize("count", [1, 2000])

@@ -118,7 +118,7 @@ class PostgresQueue:
         while True:
             try:
                 # Made anew for each try: the moment at which a suspended run is due stays the same.
-                ended = await self._database.run(_ending(claim, decision, seconds))
+                ended = await self._database.run_read_committed(_ending(claim, decision, seconds))
                 break
             except DatabaseUnavailable:
                 if time.monotonic() > give_up:

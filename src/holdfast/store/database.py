@@ -161,6 +161,11 @@ class Database:
             pool.give_back(await pool.take())
             self._pool = pool
 
+    @property
+    def opened(self) -> int:
+        """How many connections the pool has made; a new one may lead to another server, an older copy."""
+        return 0 if self._pool is None else self._pool.opened
+
     async def close(self) -> None:
         """Close the pool, waiting at most 5 s for statements in flight."""
         pool, self._pool = self._pool, None

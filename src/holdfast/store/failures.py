@@ -25,6 +25,8 @@ NO_SCHEMA = "3F000"
 MISSING = frozenset({NO_SCHEMA, "42P01", "42883"})
 # Too many connections, shutdown, crash, start-up, and every connection exception (class 08).
 UNAVAILABLE = frozenset({"53300", "57P01", "57P02", "57P03", "57P05"})
+# A server that takes no writes, such as a former primary: whoever connects anew may meet the new one.
+READ_ONLY = "25006"
 # A check constraint has a name; without one it is the bound of a partition: another was attached as we wrote.
 CHECK = "23514"
 # A value that fits no type, breaks a constraint, or that somebody's trigger objects to.
@@ -68,6 +70,8 @@ def translated(error: BaseException, schema: str, address: str | None = None) ->
         return RunEnded(int(_detail(error) or 0))
     if sqlstate == NO_RUN:
         return NotARun(int(_detail(error) or 0), _hint(error))
+    if sqlstate == READ_ONLY:
+        return DatabaseUnavailable(f"PostgreSQL takes no writes here, as a standby does: {text}")
     if sqlstate in UNAVAILABLE or sqlstate.startswith("08"):
         return DatabaseUnavailable(f"PostgreSQL cannot be reached: {text}")
     if sqlstate in MISSING and _names(text, schema):

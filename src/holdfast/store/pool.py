@@ -27,6 +27,7 @@ class Pool:
 
     What was used last is lent first, so that the others can be closed after *longest_idle* seconds.  Who
     finds none waits, and who waits longest is served first: with a connection, or a free place to open one.
+    *opened* counts the connections that were made.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Pool:
         self._idle: list[tuple[Connection, float]] = []
         self._lent: set[Connection] = set()
         self._opening = 0
+        self.opened = 0
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -109,6 +111,7 @@ class Pool:
                 connection.terminate()
                 raise _turned_away()
             self._lent.add(connection)
+            self.opened += 1
             return connection
         finally:
             self._opening -= 1

@@ -29,6 +29,7 @@ class Claims:
         self._database = database
         self._rounds, self._noted_at = Rounds(), time.monotonic()
         self._looked_at, self._look_pause = 0.0, LOOK_BEHIND
+        self._opened = database.opened
         self._forget()
 
     def _forget(self) -> None:
@@ -43,12 +44,20 @@ class Claims:
 
     async def plain(self, demand: Demand) -> list[ClaimedJob]:
         """Claim from queues without limits, starting where the last claim stopped."""
+        opened = self._database.opened
+        if opened != self._opened:
+            self._forget()
         try:
-            return await self._plain(demand)
+            claimed = await self._plain(demand)
         except DatabaseUnavailable:
             # It may come back as it was a moment earlier, a standby even more so.
             self._forget()
             raise
+        self._opened = opened
+        if not claimed and self._database.opened != opened:
+            # The connection in the pool was dead, and what answered knows nothing of what was remembered.
+            return await self.plain(demand)
+        return claimed
 
     async def _plain(self, demand: Demand) -> list[ClaimedJob]:
         behind = await self._look(demand) or self._looks_behind
@@ -70,7 +79,8 @@ class Claims:
         begun = time.monotonic()
         if begun - self._looked_at < self._look_pause:
             return False
-        if self._marks.in_doubt:
+        # Behind a pooler nobody sees whether the server is still the same: it is asked.
+        if self._marks.in_doubt or self._database.config.pgbouncer:
             queues = demand.queues
             settled, candidate = self._marks.settled(queues), self._marks.candidate(queues)
             look = attempts.find_leftovers(queues, demand.kinds, settled, candidate)

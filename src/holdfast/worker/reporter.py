@@ -177,7 +177,7 @@ class Reporter:
         pause = 0.05
         while True:
             try:
-                accepted = await self._database.run(make(batch))
+                accepted = await self._database.run_read_committed(make(batch))
             except HoldfastError as error:
                 if isinstance(error, InputInvalid) and not is_last_word:
                     await self._write_singly(make, batch, error)

@@ -172,7 +172,9 @@ end
 $$;
 
 -- Makes those of these runs available that may go on, and those whose cancel they do not know of yet.
--- One that its children are not to wake yet is left to the stager.
+-- One that its children are not to wake yet is left to the stager.  A transaction that is not read committed looks at what was
+-- there when it began: the sibling that ended meanwhile lives on for it, and nobody would look again.  So it lets the run go on
+-- in any case: that one sleeps again where it has nothing to do.
 create function holdfast.revive_runs(run_ids bigint[]) returns void
 language plpgsql
 as $$
@@ -186,7 +188,8 @@ begin
         update holdfast.live_jobs l set state = 'available', run_at = holdfast.now()
         from holdfast.suspensions s
         where l.job_id = any (run_ids) and l.state = 'waiting' and s.run_id = l.job_id
-          and ((l.cancel_requested_at is not null and not s.stopping) or holdfast.may_go_on(s))
+          and ((l.cancel_requested_at is not null and not s.stopping) or holdfast.may_go_on(s)
+               or (not s.paused and current_setting('transaction_isolation') <> 'read committed'))
         returning l.job_id, l.queue
     ), gone as (
         delete from holdfast.suspensions s using moved m where s.run_id = m.job_id

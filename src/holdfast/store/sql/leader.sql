@@ -47,7 +47,7 @@ with due as materialized (
 ), moved as (
     update holdfast.live_jobs l set state = 'available'
     where l.job_id = any (array(select d.job_id from due d union all select o.job_id from over o))
-    returning l.queue
+    returning l.job_id, l.queue
 ), following as (
     select least(
         (select l.run_at from holdfast.live_jobs l
@@ -56,6 +56,15 @@ with due as materialized (
          where l.state = 'waiting' and l.run_at > holdfast.now() and l.run_at < 'infinity' order by l.run_at limit 1)
     ) as run_at
 )
-select m.n, (select extract(epoch from f.run_at - holdfast.now()) from following f)::double precision,
+select m.n, case when m.n < $2::integer
+                      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+                      and (exists (select from holdfast.live_jobs l
+                                   where l.state = 'scheduled' and l.run_at <= holdfast.now() and l.job_id <> all (m.ids))
+                           or exists (select from holdfast.live_jobs l
+                                      where l.state = 'waiting' and l.run_at <= holdfast.now() and l.job_id <> all (m.ids)))
+                 then 0.1
+                 else (select extract(epoch from f.run_at - holdfast.now()) from following f) end::double precision,
        case when m.n > 0 then holdfast.wake(m.queues) end
-from (select count(*) as n, array_agg(distinct queue) as queues from moved) m;
+from (
+    select count(*) as n, array_agg(distinct queue) as queues, coalesce(array_agg(job_id), '{}') as ids from moved
+) m;
