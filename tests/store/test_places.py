@@ -1,7 +1,6 @@
 """A job's place in its line: fresh ones by id, those that come back before them, and no smaller one later."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +9,9 @@ import holdfast
 from holdfast.model.outcome import Outcome, PutBack
 from holdfast.rules.marks import from_the_start
 from holdfast.store import attempts, jobs, leader, workers
-from holdfast.store.attempts import Demand, Returned
-from holdfast.store.database import Database
+from holdfast.store.attempts import Returned
 from holdfast.store.sqlfile import rendered
 from holdfast.testing import Probe, ThrowawayDatabase
-from holdfast.worker.claims import Claims
 from tests.store.scene import KIND, Scene, fence
 
 
@@ -102,27 +99,6 @@ async def test_a_job_that_commits_late_is_found_while_others_stream_past(
         await asyncio.gather(streaming, return_exceptions=True)
         await late.close()
     assert (0 in seen) is (ends == "commit")
-
-
-async def test_an_idle_worker_finds_what_a_standby_took_in_that_lags(scene: Scene) -> None:
-    """Ids begin again below those that it has seen, and no statement of its own has failed."""
-    database = Database(replace(scene.db.config, pool_size=1))
-    await database.open()
-    worker, claims = await scene.worker(), Claims(database)
-    demand = Demand(worker_id=worker, queues=("default",), kinds=(KIND,), limit=50, free=50)
-    for _ in range(3):
-        await scene.enqueue(10)
-        assert len(await claims.plain(demand)) == 10
-        await scene.db.fetch("delete from holdfast.live_jobs")
-    assert await claims.plain(demand) == []
-    async with database.connection() as connection:
-        await connection.execute(rendered("select setval('holdfast.jobs_id_seq', 1)", scene.db.schema))
-        pid = await connection.fetchval("select pg_backend_pid()")
-    await scene.db.fetch("delete from holdfast.jobs")
-    await scene.db.fetch("select pg_terminate_backend($1, 5000)", pid)
-    job_ids = await scene.enqueue(3)
-    assert [job.id for job in await claims.plain(demand)] == job_ids
-    await database.close()
 
 
 async def test_a_look_tells_a_number_above_all_that_have_begun(scene: Scene) -> None:

@@ -12,6 +12,7 @@ from holdfast.errors import DatabaseUnavailable
 from holdfast.rules.marks import FIRST_FRESH, Horizon, from_the_start, line_of
 from holdfast.store import attempts, workers
 from holdfast.store.attempts import Demand
+from holdfast.store.database import Database
 from holdfast.store.statement import Statement
 from holdfast.store.workers import NewWorker
 from holdfast.testing import ThrowawayDatabase
@@ -138,6 +139,23 @@ async def test_what_is_remembered_ends_with_the_server(scene: Scene, monkeypatch
     async with asyncio.timeout(20):
         while not await one.plain(demand):
             pass
+
+
+async def test_an_idle_worker_finds_what_a_standby_took_in_that_lags(scene: Scene) -> None:
+    """Ids begin again below those that it has seen, and no statement of its own has failed."""
+    database = Database(replace(scene.db.config, pool_size=1))
+    await database.open()
+    worker, one = await scene.worker(), Claims(database)
+    await settled(scene, one, worker)
+    async with database.connection() as connection:
+        await scene.execute(connection, "select setval('holdfast.jobs_id_seq', 1, false)")
+        pid = await connection.fetchval("select pg_backend_pid()")
+    await scene.db.fetch("truncate holdfast.jobs, holdfast.live_jobs, holdfast.finished_jobs")
+    assert await scene.db.value("select pg_terminate_backend($1, 5000)", pid)
+    job_ids = await scene.enqueue(1)
+    demand = Demand(worker_id=worker, queues=(QUEUE,), kinds=(KIND,), limit=50, free=50)
+    assert [job.id for job in await one.plain(demand)] == job_ids
+    await database.close()
 
 
 async def test_what_is_remembered_ends_with_the_connection(

@@ -162,9 +162,9 @@ class Database:
             self._pool = pool
 
     @property
-    def opened(self) -> int:
-        """How many connections the pool has made; a new one may lead to another server, an older copy."""
-        return 0 if self._pool is None else self._pool.opened
+    def lost(self) -> int:
+        """How many connections of the pool broke; the next one may lead to another server, an older copy."""
+        return 0 if self._pool is None else self._pool.lost
 
     async def close(self) -> None:
         """Close the pool, waiting at most 5 s for statements in flight."""

@@ -27,7 +27,7 @@ class Pool:
 
     What was used last is lent first, so that the others can be closed after *longest_idle* seconds.  Who
     finds none waits, and who waits longest is served first: with a connection, or a free place to open one.
-    *opened* counts the connections that were made.
+    *lost* counts the connections that broke.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Pool:
         self._idle: list[tuple[Connection, float]] = []
         self._lent: set[Connection] = set()
         self._opening = 0
-        self.opened = 0
+        self.lost = 0
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -55,6 +55,7 @@ class Pool:
             if not connection.is_closed():
                 self._lent.add(connection)
                 return connection
+            self.lost += 1
         return None
 
     async def take(self) -> Connection:
@@ -72,6 +73,7 @@ class Pool:
         """Take back a connection; one that is closed or in a transaction is never lent again."""
         self._lent.remove(connection)
         if connection.is_closed() or connection.is_in_transaction():
+            self.lost += 1
             connection.terminate()
         elif (waiter := self._next_waiter()) is not None:
             self._lent.add(connection)
@@ -111,7 +113,6 @@ class Pool:
                 connection.terminate()
                 raise _turned_away()
             self._lent.add(connection)
-            self.opened += 1
             return connection
         finally:
             self._opening -= 1

@@ -29,7 +29,7 @@ class Claims:
         self._database = database
         self._rounds, self._noted_at = Rounds(), time.monotonic()
         self._looked_at, self._look_pause = 0.0, LOOK_BEHIND
-        self._opened = database.opened
+        self._lost = database.lost
         self._forget()
 
     def _forget(self) -> None:
@@ -44,8 +44,8 @@ class Claims:
 
     async def plain(self, demand: Demand) -> list[ClaimedJob]:
         """Claim from queues without limits, starting where the last claim stopped."""
-        opened = self._database.opened
-        if opened != self._opened:
+        lost = self._database.lost
+        if lost != self._lost:
             self._forget()
         try:
             claimed = await self._plain(demand)
@@ -53,9 +53,9 @@ class Claims:
             # It may come back as it was a moment earlier, a standby even more so.
             self._forget()
             raise
-        self._opened = opened
-        if not claimed and self._database.opened != opened:
-            # The connection in the pool was dead, and what answered knows nothing of what was remembered.
+        self._lost = lost
+        if not claimed and self._database.lost != lost:
+            # A connection in the pool was dead: who answered may know nothing of what was remembered.
             return await self.plain(demand)
         return claimed
 
