@@ -11,7 +11,8 @@ import pytest
 from holdfast.errors import DuplicateJob
 from holdfast.model.job import Enqueued, JobHandle, NewJob, UniquePolicy
 from holdfast.model.outcome import Fail, Outcome, PutBack
-from holdfast.store import attempts, jobs
+from holdfast.rules import outcome as decide
+from holdfast.store import attempts, checkpoints, jobs
 from holdfast.store.attempts import Ended, Returned
 from holdfast.store.database import Connection
 from tests.store.scene import KIND, Scene, fence
@@ -101,6 +102,29 @@ async def test_replace_of_a_retried_job_begins_its_failures_anew_but_not_its_att
     assert (await put(scene, policy=REPLACE)).status is Enqueued.REPLACED
     (again,) = await scene.claim(worker)
     assert (again.id, again.attempt, again.failures) == (job.id, 2, 0)
+
+
+async def test_replace_forgets_where_the_former_job_was(scene: Scene) -> None:
+    """A checkpoint is of other arguments."""
+    await put(scene)
+    (job,) = await scene.claim(await scene.worker())
+    await scene.run(checkpoints.save_checkpoint(fence(job), 1, '{"offset": 1000}'))
+    await scene.run(attempts.put_back_jobs([Returned(fence(job), decide.snoozed(60.0, "later"))]))
+    assert (await put(scene, policy=REPLACE)).status is Enqueued.REPLACED
+    assert await scene.run(checkpoints.load_checkpoint(job.id)) is None
+
+
+async def test_replace_keeps_a_run_that_remembers_something(scene: Scene) -> None:
+    """It would be answered with what was recorded for other arguments."""
+    handle = await put(scene, policy=REPLACE)
+    await scene.db.fetch(
+        "insert into holdfast.steps (run_id, branch, place, name, kind, state, attempt, started_at) "
+        "values ($1, 'main', 0, 'charge', 'step', 'completed', 1, holdfast.now())",
+        handle.id,
+    )
+    before = await scene.db.fetch("select * from holdfast.jobs")
+    assert (await put(scene, policy=REPLACE)).status is Enqueued.KEPT
+    assert await scene.db.fetch("select * from holdfast.jobs") == before
 
 
 @pytest.mark.parametrize("free", [1, 0], ids=["running", "buffered"])

@@ -187,6 +187,11 @@ begin
         if not found then
             continue;
         end if;
+        -- What a run remembers is of its own arguments, and its children live: it goes on as what it is.
+        if exists (select from holdfast.steps s where s.run_id = holder.job_id) then
+            return row(holder.job_id, 'kept')::holdfast.enqueued;
+        end if;
+        delete from holdfast.checkpoints c where c.job_id = holder.job_id;
         update holdfast.jobs j
         set kind = enqueue_unique.kind, queue = enqueue_unique.queue, args = enqueue_unique.args,
             priority = enqueue_unique.priority, max_attempts = enqueue_unique.max_attempts,
