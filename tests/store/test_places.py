@@ -53,6 +53,26 @@ async def test_what_is_put_back_staged_or_rescued_stands_before_the_fresh(scene:
     assert max(places) < 0
 
 
+async def test_a_job_whose_worker_died_before_it_seemed_to_begin_is_a_suspect(scene: Scene) -> None:
+    """It may have begun a moment earlier: until an attempt of it ends otherwise."""
+    (handle,) = [await scene.enqueue(1)]
+    worker = await scene.worker()
+    outcomes = (Outcome.RELEASED, Outcome.SNOOZED)
+    seen = []
+    for nth in range(4):
+        (job,) = await scene.claim(worker, free=0)
+        seen.append(job.suspect)
+        if nth == 0:
+            await scene.db.fetch("update holdfast.workers set state = 'lost' where id = $1", worker)
+            await scene.run(workers.rescue_jobs(await scene.lead(), 10))
+            worker = await scene.worker()
+        elif nth < 3:
+            back = PutBack(outcome=outcomes[nth - 1], delay=0.0, counts=False, reason="r")
+            await scene.run(attempts.put_back_jobs([Returned(fence(job), back)]))
+    assert seen == [False, True, True, False]
+    assert handle == [job.id]
+
+
 async def test_a_transaction_has_its_number_before_its_first_place(scene: Scene) -> None:
     """Ids reserved for a COPY belong to a transaction that others can see running."""
     session = await scene.session()

@@ -1,5 +1,6 @@
 """What a handler may come to, the same in every executor."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.testing import Probe, ThrowawayDatabase
+from holdfast.worker.ahead import Ahead
 from holdfast.worker.slots import Slots
 from tests.worker import handlers
 
@@ -81,6 +83,40 @@ async def test_a_slot_that_fails_says_so_and_another_takes_its_place(
     for _ in range(2):
         assert await client.wait((await client.enqueue(other.job())).id, timeout=30) == "alive"
     await probe.wait_for("slot.failed", lambda fields: fields["error"] is unforeseen)
+
+
+@pytest.mark.parametrize("suspect", [True, False])
+async def test_a_suspect_is_recorded_as_begun_before_it_begins(
+    work: Any,
+    client: holdfast.Client,
+    db: ThrowawayDatabase,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    suspect: bool,
+) -> None:
+    """If it ends its worker at once, that counts; others save the write: nearly all end within a second."""
+
+    def measure(ahead: Ahead) -> None:
+        ahead.room = 5
+
+    monkeypatch.setattr(Ahead, "measure", measure)
+    app, last = holdfast.App(), asyncio.Event()
+
+    @app.job
+    async def first() -> None:
+        await last.wait()
+
+    @app.job
+    async def second() -> str:
+        return str(await db.value("select state from holdfast.live_jobs where kind = 'second'"))
+
+    await client.enqueue(first.job())
+    handle = await client.enqueue(second.job())
+    await db.fetch("update holdfast.live_jobs set suspect = $1 where kind = 'second'", suspect)
+    await work(app, slots=1)
+    await eventually(lambda: db.value("select true from holdfast.live_jobs where state = 'claimed'"))
+    last.set()
+    assert await client.wait(handle.id, timeout=20) == ("running" if suspect else "claimed")
 
 
 async def test_poison_fails_at_once(single: Any, work: Any, run: Any, db: ThrowawayDatabase) -> None:

@@ -94,6 +94,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     are the fence that every later write names.  *started* is False for a job that waits in the buffer.
     *enqueued* and *claimed* are the database's times in seconds since 1970, and *tags* is None where there
     are none: a driver makes numbers in less time than dates and lists, for which most jobs have no use.
+    *suspect* is True where the worker of a former attempt died that seemed not to have begun.
     *ahead* is True for a job without a permit of its limited queue; one that *is_held* was claimed so before,
     and has one now.
     """
@@ -115,6 +116,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     claimed: float
     started: bool
     place: int = 0
+    suspect: bool = False
     ahead: bool = False
     is_held: bool = False
 

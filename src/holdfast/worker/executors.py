@@ -10,6 +10,8 @@ from typing import Any
 
 from holdfast.app.handler import Executor, Handler
 from holdfast.app.job import Job
+from holdfast.errors import HoldfastError
+from holdfast.store import attempts
 from holdfast.store.database import Database
 from holdfast.worker.archive import Archive
 from holdfast.worker.journal import Journal
@@ -52,6 +54,15 @@ class Executors:
         if handler.executor is Executor.PROCESS:
             return await self._processes.run(running, handler, self._port(running))
         return await self.in_thread(running, functools.partial(handler.function, **arguments))
+
+    async def note_begun(self, running: Running) -> bool:
+        """Record that an attempt begins: if its handler ends this process at once, that counts."""
+        begun = attempts.start_jobs([(running.fence, 0.0)])
+        try:
+            running.marked = running.claimed.id in await self._database.run(begun)
+        except HoldfastError:
+            return False
+        return running.marked
 
     def ledger_for(self, running: Running) -> RunLedger:
         """Make what a run needs to go on."""

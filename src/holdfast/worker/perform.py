@@ -52,6 +52,9 @@ class Places(Protocol):
     def ledger_for(self, running: Running) -> Ledger:
         """Make what a run needs to go on."""
 
+    async def note_begun(self, running: Running) -> bool:
+        """Record that an attempt begins, before it does; False where that cannot be."""
+
 
 class Performer:
     """Runs attempts of one application's kinds."""
@@ -68,6 +71,9 @@ class Performer:
         """
         token = current_attempt.set(running.fence)
         try:
+            # A job that ends its worker at once must be known to have begun.
+            if running.claimed.suspect and not await self._is_known(running):
+                return decide.released("it may have ended a worker, and its beginning could not be recorded")
             return self._after_return(running, await self._call(running))
         except BaseException as error:
             if _is_over(running):
@@ -81,6 +87,9 @@ class Performer:
                 return self._failed(running, Failure(text, text))
         finally:
             current_attempt.reset(token)
+
+    async def _is_known(self, running: Running) -> bool:
+        return running.marked or await self._executors.note_begun(running)
 
     async def _call(self, running: Running) -> Any:
         claimed = running.claimed

@@ -79,6 +79,8 @@ create table holdfast.live_jobs (
     unique_key          text,
     concurrency_key     text,
     revision            integer not null default 0,
+    -- Its worker died while it seemed not to have begun: the next one records its beginning first.
+    suspect             boolean not null default false,
     check ((worker_id is not null) = (state in ('claimed', 'running')))
 ) with (
     fillfactor = 80,

@@ -251,7 +251,8 @@ begin
         reason = excluded.reason;
     update holdfast.live_jobs l
     set state = 'waiting', run_at = case when s.paused then 'infinity' else coalesce(s.wake_at, 'infinity') end,
-        failures = 0, worker_id = null, claimed_at = null, started_at = null, progress = null, progress_note = null
+        failures = 0, worker_id = null, claimed_at = null, started_at = null, progress = null, progress_note = null,
+        suspect = false
     from holdfast.suspensions s where l.job_id = any (run_ids) and s.run_id = l.job_id;
     perform holdfast.revive_runs(run_ids);
     select min(l.run_at) into due from holdfast.live_jobs l where l.job_id = any (run_ids) and l.state = 'waiting';

@@ -308,7 +308,7 @@ create trigger unroute after update of revision on holdfast.live_jobs
 
 -- Takes held jobs away from their workers, for a reason each; the caller has locked them.  A job whose handler had begun
 -- counts a failure and fails for good at max_attempts, or by its placement at once, or is held for a person; one that had
--- not begun is released unspent; one whose cancel was requested is cancelled, unless it is a run with steps to make
+-- not begun is released unspent, as a suspect: it may have begun a moment ago; one whose cancel was requested is cancelled, unless it is a run with steps to make
 -- up for.  Answers what became of each.
 create function holdfast.take_away(job_ids bigint[], reasons text[])
 returns table (job_id bigint, kind text, fate text)
@@ -353,7 +353,8 @@ begin
         update holdfast.live_jobs l
         set state = case when o.fate = 'held' then 'waiting' else 'available' end,
             run_at = case when o.fate = 'held' then 'infinity' else holdfast.now() end, failures = o.failures,
-            worker_id = null, claimed_at = null, started_at = null, progress = null, progress_note = null
+            worker_id = null, claimed_at = null, started_at = null, progress = null, progress_note = null,
+            suspect = l.suspect or o.fate = 'released'
         from orphan o where l.job_id = any (array[o.job_id]) and o.fate in ('lost', 'released', 'held')
         returning l.queue, l.state
     ), noted as (

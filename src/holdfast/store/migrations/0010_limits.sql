@@ -164,7 +164,8 @@ create function holdfast.claim_limited(taker bigint, queue text, kinds text[], f
 returns table (
     job_id bigint, attempt integer, failures integer, kind text, from_queue text, priority integer,
     max_attempts integer, timeout double precision, args text, retry text, meta text, tags text[], trace text,
-    created double precision, claimed double precision, is_started boolean, place bigint, is_ahead boolean, is_held boolean
+    created double precision, claimed double precision, is_started boolean, place bigint, is_suspect boolean, is_ahead boolean,
+    is_held boolean
 )
 language plpgsql
 as $$
@@ -259,6 +260,6 @@ begin
     where l.job_id = any (best) and j.id = any (array[l.job_id]) and j.revision >= l.revision
     returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
               j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
-              date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.ahead, l.job_id = any (held);
+              date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect, l.ahead, l.job_id = any (held);
 end
 $$;

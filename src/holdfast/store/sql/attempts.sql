@@ -48,7 +48,7 @@ where l.job_id = any ((select p.ids from picked p)::bigint[])
   and j.id = any (array[l.job_id]) and j.revision >= l.revision
 returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
           j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
-          date_part('epoch', l.claimed_at), l.state = 'running', l.place;
+          date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect;
 
 -- name: find_leftovers
 -- What a worker must know before it trusts that all up to a place is taken: a number above those of all transactions that
@@ -153,7 +153,8 @@ with ended as (
     update holdfast.live_jobs l
     set state = case when h.delay > 0 then 'scheduled' else 'available' end,
         run_at = holdfast.now() + make_interval(secs => h.delay), failures = h.failures, worker_id = null,
-        claimed_at = null, started_at = null, progress = null, progress_note = null
+        claimed_at = null, started_at = null, progress = null, progress_note = null,
+        suspect = l.suspect and h.outcome = 'released'
     from held h where l.job_id = any (array[h.job_id]) and not h.cancelled
 ), noted as (
     insert into holdfast.attempts (job_id, attempt, outcome, reason, error, worker_id, claimed_at, started_at, ended_at)
