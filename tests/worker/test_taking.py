@@ -10,6 +10,9 @@ import pytest
 
 import holdfast
 from holdfast.client.operator import Operator
+from holdfast.store.database import Database
+from holdfast.store.sqlfile import rendered
+from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker import claimer, slumber
 
@@ -383,6 +386,48 @@ async def test_a_key_is_free_again_when_a_handlers_own_transaction_has_ended_its
     handles = await client.enqueue_many([step.job()] * 10, concurrency_key="one")
     for handle in handles:
         await client.wait(handle.id, timeout=20)
+
+
+async def test_a_transaction_that_saw_its_worker_awake_may_commit_long_after_it_fell_asleep(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It calls nobody, so the worker looks for as long as such a transaction runs, and then no more."""
+    monkeypatch.setattr(slumber, "LOOKS", (0.01,))
+    monkeypatch.setattr(slumber, "LATE", 0.05)
+    app, run, thrice = holdfast.App(), Database.run, asyncio.Event()
+    looks: list[tuple[int, int]] = []
+
+    @app.job
+    async def known() -> None: ...
+
+    async def seen(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        answer = await run(database, statement, *rest)
+        if statement.name == "running_transactions":
+            looks.append(answer)
+            if len(looks) == 3:
+                thrice.set()
+        return answer
+
+    late = await db.database.connect()
+    transaction = late.transaction()
+    await transaction.start()
+    # As holdfast.enqueue() does it where no worker is asleep.
+    asked = "insert into holdfast.jobs (id, kind, queue) values (1, 'known', 'default')"
+    lived = """
+        insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, run_at)
+        values (1, 1, 'default', 'known', 5, 'available', now())
+    """
+    for insert in (asked, lived):
+        await late.execute(rendered(insert, db.schema))
+    monkeypatch.setattr(Database, "run", seen)
+    await work(app, poll=NEVER)
+    async with asyncio.timeout(20):
+        await thrice.wait()
+    await transaction.commit()
+    await late.close()
+    await client.wait(1, timeout=20)
+    oldest, following = looks[0]
+    assert oldest < following
 
 
 async def test_a_kind_of_another_application_is_left_alone(

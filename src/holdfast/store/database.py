@@ -43,6 +43,10 @@ PINNED_PLANS = {
 }
 
 
+# A machine that is gone must not keep others from a lock: the server learns of it within half a minute.
+KEEPALIVES = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseConfig:
     """Where the database is and how to talk to it.
@@ -80,18 +84,18 @@ class DatabaseConfig:
         """Return what every session is set to; nothing behind a pooler, which shares its sessions out."""
         if self.pgbouncer:
             return {}
-        return PINNED_PLANS | {
-            "application_name": self.application_name,
-            "default_transaction_isolation": "read committed",
-            # A process that is frozen, or whose loop stands still, must not keep others from a lock for long;
-            # nor one whose machine is gone, which the server learns from keepalives.
-            "idle_in_transaction_session_timeout": f"{self.idle_timeout * 1000:.0f}ms",
-            "tcp_keepalives_idle": "10",
-            "tcp_keepalives_interval": "5",
-            "tcp_keepalives_count": "3",
-            "jit": "off",
-            "timezone": "UTC",
-        }
+        return (
+            PINNED_PLANS
+            | {
+                "application_name": self.application_name,
+                "default_transaction_isolation": "read committed",
+                # Nor must a process that is frozen, or whose loop stands still.
+                "idle_in_transaction_session_timeout": f"{self.idle_timeout * 1000:.0f}ms",
+                "jit": "off",
+                "timezone": "UTC",
+            }
+            | KEEPALIVES
+        )
 
 
 @contextmanager

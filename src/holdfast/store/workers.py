@@ -85,6 +85,16 @@ def set_asleep(worker_id: int, asleep: bool) -> Statement[bool]:
     return Statement("set_asleep", _SQL["set_asleep"], (worker_id, asleep), is_any)
 
 
+def running_transactions() -> Statement[tuple[int, int]]:
+    """Read the number of the oldest transaction that runs, and one above those of all that have begun."""
+    return Statement("running_transactions", _SQL["running_transactions"], (), _numbers)
+
+
+def _numbers(rows: Sequence[Row]) -> tuple[int, int]:
+    oldest, following = rows[0]
+    return oldest, following
+
+
 def note_settled(worker_id: int, places: Mapping[str, Sequence[int]]) -> Statement[bool]:
     """Note up to where a worker has found that nothing is left, for whoever begins after it."""
     return Statement("note_settled", _SQL["note_settled"], (worker_id, _noted(places)), is_any)

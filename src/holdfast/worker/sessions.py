@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import asyncpg
 
-from holdfast.store.database import Connection, DatabaseConfig, own_errors
+from holdfast.store.database import KEEPALIVES, Connection, DatabaseConfig, own_errors
 
 LONGEST_CLOSE = 5.0
 
@@ -62,4 +62,5 @@ class Sessions:
         options: dict[str, Any] = {"dsn": self.config.dsn, "timeout": self.config.connect_timeout}
         if self.config.pgbouncer:
             return options | {"statement_cache_size": 0}
-        return options | {"server_settings": {"application_name": f"{self.config.application_name} job"}}
+        settings = {"application_name": f"{self.config.application_name} job"} | KEEPALIVES
+        return options | {"server_settings": settings}

@@ -10,6 +10,8 @@ from holdfast.store.database import Database
 
 # Looks after falling asleep, in seconds: an enqueue that saw us awake may commit a little later.
 LOOKS = (0.02, 0.1, 0.3, 1.0, 2.0)
+# The looks that follow while a transaction runs that may have enqueued then, in seconds.
+LATE = 0.5
 BUSY_BEFORE_AWAKE = 1.0
 # How long a worker that keeps watch rests between two looks, in seconds.
 WATCH = 0.005
@@ -23,6 +25,8 @@ class Slumber:
         self._worker_id = 0
         self._asleep = False
         self._looks = 0
+        # All transactions with a smaller number may have seen us awake; 0: they are over.
+        self._following: int | None = None
         self._busy_since: float | None = None
         self._vigil = Vigil()
 
@@ -51,13 +55,22 @@ class Slumber:
             return WATCH
         if not self._asleep:
             await self.note(asleep=True)
-            self._looks = 0
+            self._looks, self._following = 0, None
             return 0.0
         self._busy_since = None
         if not found and self._looks >= len(LOOKS):
-            return None
+            return LATE if await self._may_be_missed() else None
         self._looks += 1
         return LOOKS[min(self._looks, len(LOOKS)) - 1]
+
+    async def _may_be_missed(self) -> bool:
+        """Tell whether a transaction still runs that may have enqueued while we were awake."""
+        if self._following != 0:
+            oldest, following = await self._database.run(workers.running_transactions())
+            self._following = self._following or following
+            if oldest >= self._following:
+                self._following = 0
+        return self._following != 0
 
     async def note(self, *, asleep: bool) -> None:
         """Say whether this worker wants to be notified, if that was not said already."""

@@ -17,11 +17,14 @@ from holdfast.errors import InputInvalid, LeaseLost
 from holdfast.model.outcome import Complete
 from holdfast.store import attempts
 from holdfast.store.attempts import Ended, Fence
-from holdfast.store.database import Connection, DatabaseConfig, run_on
+from holdfast.store.database import KEEPALIVES, Connection, DatabaseConfig, run_on
 from holdfast.store.foreign import run_on_psycopg
 from holdfast.store.statement import Statement
 from holdfast.worker.running import Running
 from holdfast.worker.sessions import Sessions
+
+# As in the sessions of async handlers.  Not among the connection's options: an address may have its own.
+_KEEPALIVES = "; ".join(f"set {name} = {value}" for name, value in KEEPALIVES.items())
 
 
 def _completion(job: Job, began: float) -> Statement[list[int]]:
@@ -115,7 +118,11 @@ class SyncTransaction(Transaction):
             application_name=f"{self._config.application_name} job",
             connect_timeout=max(2, int(self._config.connect_timeout)),
             prepare_threshold=None,
+            autocommit=True,
         )
+        if not self._config.pgbouncer:
+            self._connection.execute(_KEEPALIVES)
+        self._connection.autocommit = False
         return self._connection
 
     def __exit__(

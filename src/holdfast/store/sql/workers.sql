@@ -30,6 +30,10 @@ update holdfast.workers w set asleep = $2::boolean
 where w.id = $1::bigint and w.asleep <> $2::boolean
 returning w.id;
 
+-- name: running_transactions
+-- The number of the oldest transaction that runs and has one, and a number above those of all that have begun.
+select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from pg_current_snapshot() s;
+
 -- name: note_settled
 -- Notes up to where a worker has found that nothing is left, for whoever begins after it.
 update holdfast.workers w set settled = $2::text::jsonb
