@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import typer.main
 
-from holdfast.cli import schedules
 from holdfast.cli.main import app
+from holdfast.client.wire.schedules import ScheduleSummary
+from holdfast.client.wire.workers import WorkerStory
+from holdfast.model.assignment import ArtifactRecord
 from holdfast.model.audit import AuditRecord
+from holdfast.model.delivery import DeliveryRecord, Endpoint
+from holdfast.model.health import Finding
 from holdfast.model.job import AttemptRecord, JobRecord, JobSummary
 from holdfast.model.run import Family, RunNode, RunSummary, StepSummary, Suspension, UnreadSignal
 from holdfast.model.step import ActivityRecord, StepRecord
+from holdfast.model.token import TokenRecord
 from holdfast.model.worker import QueueRecord, WorkerRecord
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
@@ -30,8 +35,8 @@ WIDTH = 100
 
 
 def named(shape: Any) -> tuple[str, ...]:
-    """Return the names of a dataclass."""
-    return tuple(one.name for one in fields(shape))
+    """Return the names of a dataclass or of a struct."""
+    return tuple(one.name for one in fields(shape)) if is_dataclass(shape) else shape.__struct_fields__
 
 
 NAMES = {
@@ -49,7 +54,14 @@ NAMES = {
     "runs history --steps": named(StepRecord),
     "queues list": named(QueueRecord),
     "workers list": named(WorkerRecord),
-    "schedules list": schedules.NAMES,
+    "schedules list": named(ScheduleSummary),
+    "workers show": named(WorkerStory),
+    "jobs artifacts": named(ArtifactRecord),
+    "tokens list": named(TokenRecord),
+    "deliveries list": named(DeliveryRecord),
+    "deliveries endpoints": named(Endpoint),
+    "doctor": named(Finding),
+    "settings": ("setting", "value", "source", "about"),
 }
 
 

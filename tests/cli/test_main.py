@@ -16,6 +16,14 @@ from holdfast.testing import ThrowawayDatabase
 from tests.cli.conftest import HOLDFAST
 
 
+def test_the_package_is_the_program_too() -> None:
+    """Where scripts are not on the path, as in a container."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"holdfast {__version__}\n"
+
+
 async def test_help_lists_every_command(holdfast_command: Any) -> None:
     """Whoever types --help learns what there is."""
     done = await holdfast_command("--help")

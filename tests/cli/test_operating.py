@@ -38,7 +38,7 @@ async def test_queues_are_listed_paused_and_limited(
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["queues", "pause", "mial"], 1, "queue 'mial' is unknown: see `holdfast queues list`"),
+        (["queues", "pause", "mial"], 1, "see `holdfast queues list`, or make it by --create"),
         (["queues", "limit", "mail", "many"], 2, "limit is 'many': give a whole number, or none"),
         (["queues", "limit", "mail", "-1"], 2, "limit is '-1': give a whole number, or none"),
         (["queues", "key-limit", "mail", "-1"], 2, "key limit is -1"),
@@ -100,7 +100,11 @@ async def test_schedules_are_listed_run_and_paused(holdfast_command: Any, db: Th
     (shown,) = json.loads((await holdfast_command("schedules", "list", "--json")).out)
     assert (shown["name"], shown["paused"], shown["timezone"]) == ("nightly", True, "Europe/Berlin")
     assert "args" not in shown
+    assert shown["options"] == {}
     assert (await holdfast_command("schedules", "resume", "nightly")).out == "schedule nightly is active\n"
+    for verb, state in (("pause", "paused"), ("resume", "active"), ("delete", "deleted")):
+        done = await holdfast_command("schedules", verb, "nightly", "--json")
+        assert json.loads(done.out) == {"name": "nightly", "state": state}
 
 
 async def test_the_audit_log_is_listed_by_subject_and_actor(

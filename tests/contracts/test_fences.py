@@ -257,7 +257,6 @@ WRITES: list[tuple[str, str, Write]] = [
     ("put_back_jobs", "suspend", put_back(Outcome.SUSPENDED, 0, counts=False)),
     ("start_jobs", "start", stated(lambda stale: attempts.start_jobs([(stale, 2.0)]))),
     ("report_progress", "progress", stated(lambda stale: attempts.report_progress(stale, 0.5, "half"))),
-    ("check_lease", "lock", stated(attempts.check_lease)),
     ("append_logs", "log", stated(lambda stale: logs.append_logs([line(stale)]))),
     ("append_chunks", "log bytes", sent),
     ("close_stream", "end of log", closed),

@@ -3,8 +3,49 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 import holdfast
+from holdfast.errors import DatabaseUnavailable
+from holdfast.store.database import Database
+from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
+
+
+async def test_a_line_whose_writing_fails_as_its_attempt_ends_is_written_before_the_report(
+    client: holdfast.Client,
+    work: Any,
+    db: ThrowawayDatabase,
+    probe: Probe,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is neither thrown away nor left for a time when its lease is gone."""
+    app, begun, finish = holdfast.App(), asyncio.Event(), asyncio.Event()
+    run, ended = Database.run, asyncio.Event()
+
+    @app.job
+    async def talk(job: holdfast.Job) -> None:
+        job.log.info("hello")
+        await finish.wait()
+
+    async def cut_once(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        if statement.name == "append_logs" and not begun.is_set():
+            begun.set()
+            await ended.wait()
+            msg = "cut"
+            raise DatabaseUnavailable(msg)
+        return await run(database, statement, *rest)
+
+    monkeypatch.setattr(Database, "run", cut_once)
+    await work(app)
+    handle = await client.enqueue(talk.job())
+    async with asyncio.timeout(20):
+        await begun.wait()
+        finish.set()
+        await probe.wait_for("attempt.ended")
+        ended.set()
+        await client.wait(handle.id)
+    assert await db.fetch("select line from holdfast.job_logs") == [("hello",)]
 
 
 async def test_a_line_under_way_is_not_overtaken_by_the_report(

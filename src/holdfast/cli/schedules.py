@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from datetime import datetime
 from typing import Annotated
 
@@ -11,13 +10,12 @@ import typer
 from holdfast.cli.moments import ago, clock, span
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group, operate
 from holdfast.cli.output import JsonOption, print_json, print_table, tell
+from holdfast.client.wire.schedules import summary
 from holdfast.model.schedule import Schedule
 
 app = group("See schedules, run, pause and delete them.")
 
 Name = Annotated[str, typer.Argument(help="The name of the schedule.")]
-# What --json prints: arguments may be secret, and are shown with the jobs that have them.
-NAMES = tuple(one.name for one in fields(Schedule) if one.name != "args")
 COLUMNS = ("schedule", "state", "kind", "queue", "rule", "next tick", "last tick", "last job")
 
 
@@ -28,7 +26,7 @@ def list_schedules(context: typer.Context, *, as_json: JsonOption = False) -> No
     async def work(operator: AnyOperator) -> None:
         found = await operator.schedules.find()
         if as_json:
-            print_json([{name: getattr(one, name) for name in NAMES} for one in found])
+            print_json([summary(one) for one in found])
             return
         now = await operator.now()
         print_table(COLUMNS, [_row(schedule, now) for schedule in found], nothing="no schedule is stored")
@@ -73,26 +71,48 @@ def run(
 
 @app.command()
 def pause(
-    context: typer.Context, name: Name, *, reason: ReasonOption = None, actor: ActorOption = None
+    context: typer.Context,
+    name: Name,
+    *,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let a schedule make no jobs; ticks in a pause are not made up for."""
     operate(context, lambda operator: operator.schedules.pause(name, reason), actor=actor)
-    tell(f"schedule {name} is paused")
+    _say(name, "paused", as_json)
 
 
 @app.command()
 def resume(
-    context: typer.Context, name: Name, *, reason: ReasonOption = None, actor: ActorOption = None
+    context: typer.Context,
+    name: Name,
+    *,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let a schedule make jobs again, from now on."""
     operate(context, lambda operator: operator.schedules.resume(name, reason), actor=actor)
-    tell(f"schedule {name} is active")
+    _say(name, "active", as_json)
 
 
 @app.command()
 def delete(
-    context: typer.Context, name: Name, *, reason: ReasonOption = None, actor: ActorOption = None
+    context: typer.Context,
+    name: Name,
+    *,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Forget a schedule that no application declares any more; jobs that it made stay."""
     operate(context, lambda operator: operator.schedules.delete(name, reason), actor=actor)
-    tell(f"schedule {name} is deleted")
+    _say(name, "deleted", as_json)
+
+
+def _say(name: str, state: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": name, "state": state})
+    else:
+        tell(f"schedule {name} is {state}")

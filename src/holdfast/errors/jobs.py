@@ -26,7 +26,7 @@ class QueueNotFound(HoldfastError):
     """No queue of that name is known."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"queue {name!r} is unknown: see `holdfast queues list`")
+        super().__init__(f"queue {name!r} is unknown: see `holdfast queues list`, or make it by --create")
         self.name = name
 
 

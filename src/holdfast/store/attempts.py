@@ -222,11 +222,6 @@ def report_progress(fence: Fence, progress: float, note: str | None) -> Statemen
     return Statement("report_progress", _SQL["report_progress"], parameters, is_any)
 
 
-def check_lease(fence: Fence) -> Statement[bool]:
-    """Lock a held attempt until the transaction ends; False: the lease was lost."""
-    return Statement("check_lease", _SQL["check_lease"], (fence.job_id, fence.attempt), is_any)
-
-
 def cancel_requests(held: Collection[Fence]) -> Statement[list[Fence]]:
     """Find those of the jobs *held* that somebody wants stopped, by whatever attempt holds them now."""
     parameters = (numbers([fence.job_id for fence in held]),)

@@ -38,14 +38,6 @@ def append_logs(lines: Sequence[LogLine]) -> Statement[list[int]]:
     return Statement("append_logs", _SQL["append_logs"], parameters, column)
 
 
-def read_logs(
-    job_id: int, attempt: int | None = None, *, start: int = 0, limit: int = 1000
-) -> Statement[list[LogLine]]:
-    """Read lines of one attempt from byte *start* on, or of all attempts."""
-    parameters = (job_id, attempt, start, limit)
-    return Statement("read_logs", _SQL["read_logs"], parameters, partial(_lines, job_id))
-
-
 def follow_logs(
     job_id: int, after: tuple[int, int], *, attempt: int | None, limit: int
 ) -> Statement[list[LogLine]]:

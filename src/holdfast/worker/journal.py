@@ -90,8 +90,8 @@ class Journal(Service):
         try:
             async with self._writing:
                 await self._write_lines([line for one in lines.values() for line in one])
-        except HoldfastError:
-            self._take_back(lines)
+        except HoldfastError as error:
+            self._take_back(lines, error)
             raise
         finally:
             self._in_flight = frozenset()
@@ -109,29 +109,35 @@ class Journal(Service):
         if not self._sizes and not self._progress:
             return None
         with self._lock:
-            lines = [line for fence in fences for line in self._lines.pop(fence, ())]
             for fence in fences:
                 self._progress.pop(fence, None)
             self._forget_ended()
-        # Lines that a turn is writing just now would find the lease gone if the report overtook them.
-        if not lines and self._in_flight.isdisjoint(fences):
-            return None
-        return asyncio.ensure_future(self._write_last(lines))
+            # Lines that a turn is writing just now would find the lease gone if the report overtook them.
+            if self._lines.keys().isdisjoint(fences) and self._in_flight.isdisjoint(fences):
+                return None
+        return asyncio.ensure_future(self._write_last(fences))
 
     def _forget_ended(self) -> None:
         for fence in [fence for fence in self._sizes if fence not in self._held.running]:
             del self._sizes[fence]
 
-    def _take_back(self, lines: dict[Fence, list[LogLine]]) -> None:
+    def _take_back(self, lines: dict[Fence, list[LogLine]], error: HoldfastError) -> None:
+        held = self._held.fences
         with self._lock:
             for fence, first in lines.items():
-                if fence in self._held.running:
+                if fence in held:
                     self._lines[fence] = first + self._lines.get(fence, [])
+        if lost := sum(len(first) for fence, first in lines.items() if fence not in held):
+            self.events.emit("log.lost", error=error, lines=lost)
         self._woken.set()
 
-    async def _write_last(self, lines: list[LogLine]) -> None:
+    async def _write_last(self, fences: Sequence[Fence]) -> None:
+        lines: list[LogLine] = []
         try:
             async with self._writing:
+                # Only now: what a turn could not write has come back.
+                with self._lock:
+                    lines = [line for fence in fences for line in self._lines.pop(fence, ())]
                 await self._write_lines(lines)
         except HoldfastError as error:
             # The outcome matters more than its log: say what was lost and go on.

@@ -25,7 +25,10 @@ class RemoteSchedules:
     async def find(self) -> Sequence[Schedule]:
         """Return all schedules in order of name, without their arguments."""
         found = await self._connection.get("/schedules", list[ScheduleSummary])
-        return [Schedule(**msgspec.structs.asdict(one)) for one in found]
+        return [
+            Schedule(**msgspec.structs.asdict(one) | {"options": msgspec.json.encode(one.options).decode()})
+            for one in found
+        ]
 
     async def pause(self, name: str, reason: str | None = None) -> None:
         """Let a schedule make no jobs."""

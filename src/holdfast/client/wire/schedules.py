@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from holdfast.client.wire.shape import Why
-from holdfast.model.schedule import MissedTicks, Overlap
+from holdfast.model.schedule import MissedTicks, Overlap, Schedule
 
 
 class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,11 +25,18 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
     max_missed: int
     overlap: Overlap
     priority: int
-    options: str
+    options: dict[str, Any]
     paused: bool
     next_tick_at: datetime | None
     last_tick_at: datetime | None
     last_job_id: int | None
+
+
+def summary(schedule: Schedule) -> ScheduleSummary:
+    """Return what is shown of a schedule."""
+    shown = asdict(schedule) | {"options": msgspec.json.decode(schedule.options)}
+    del shown["args"]
+    return ScheduleSummary(**shown)
 
 
 class ScheduleOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -33,7 +33,6 @@ create table holdfast.jobs (
 );
 
 create index jobs_tags on holdfast.jobs using gin (tags) where tags <> '{}';
-create index jobs_parent on holdfast.jobs (parent_id) where parent_id is not null;
 create index jobs_created on holdfast.jobs using brin (created_at) with (autosummarize = on);
 
 create sequence holdfast.places;

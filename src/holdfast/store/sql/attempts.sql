@@ -194,12 +194,6 @@ set progress = $3::real, progress_note = $4::text
 where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
 returning l.job_id;
 
--- name: check_lease
--- Locks one held attempt until the transaction ends, so that it cannot be rescued meanwhile.  Zero rows: the lease was lost.
-select l.job_id from holdfast.live_jobs l
-where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
-for update;
-
 -- name: cancel_requests
 -- Which of the jobs $1 somebody wants stopped, with the attempts that hold them.
 select l.job_id, l.attempt from holdfast.live_jobs l

@@ -21,14 +21,6 @@ with line as (
 )
 select h.job_id from held h, (select count(*) from told) t;
 
--- name: read_logs
--- Lines of a job's attempts in order, from byte $3 of attempt $2 on, or of all attempts where $2 is null.
-select g.attempt, g.byte_offset, g.at, g.level, g.line
-from holdfast.job_logs g
-where g.job_id = $1::bigint and ($2::integer is null or g.attempt = $2::integer) and g.byte_offset >= $3::bigint
-order by g.attempt, g.byte_offset
-limit $4::integer;
-
 -- name: follow_logs
 -- Up to $5 lines of a job after byte $3 of attempt $2, in order; of attempt $4 alone where it is given.
 select g.attempt, g.byte_offset, g.at, g.level, g.line

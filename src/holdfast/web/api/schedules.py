@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 from litestar import Router
 from litestar.params import JSONBody
 
 from holdfast import errors
-from holdfast.client.wire.schedules import ScheduleDone, ScheduleOrder, ScheduleRun, ScheduleSummary
+from holdfast.client.wire.schedules import ScheduleDone, ScheduleOrder, ScheduleRun, ScheduleSummary, summary
 from holdfast.model.token import Right
 from holdfast.web.api.routes import act, look
 from holdfast.web.given import GivenOperator
@@ -19,7 +18,7 @@ UNKNOWN = (errors.ScheduleNotFound,)
 async def list_schedules(operator: GivenOperator) -> list[ScheduleSummary]:
     """List schedules with their next tick, in order of name."""
     found = await operator.schedules.find()
-    return [msgspec.convert(one, ScheduleSummary, from_attributes=True) for one in found]
+    return [summary(one) for one in found]
 
 
 @act("/run", Right.OPERATE, status=201, raises=UNKNOWN)
