@@ -68,6 +68,18 @@ async def test_each_filter_finds_its_jobs(operator: Operator, client: holdfast.C
     assert await found(operator, text="nowhere") == []
 
 
+async def test_jobs_are_found_by_their_keys(operator: Operator, client: holdfast.Client) -> None:
+    """Those that live and those that have ended."""
+    await put(client)
+    (gone,) = await put(client, unique_key="u", concurrency_key="c")
+    await operator.jobs.cancel(gone)
+    (live,) = await put(client, unique_key="u")
+    assert await found(operator, unique_key="u") == [live, gone]
+    assert await found(operator, concurrency_key="c") == [gone]
+    assert await found(operator, unique_key="u", concurrency_key="c") == [gone]
+    assert await found(operator, unique_key="c") == []
+
+
 async def test_jobs_are_found_by_when_they_were_enqueued_and_ended(
     operator: Operator, client: holdfast.Client, clock: Clock
 ) -> None:

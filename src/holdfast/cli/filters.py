@@ -35,6 +35,10 @@ def filter_options(
         str | None,
         typer.Option(help="With this text in arguments, reason or error; slow among many.", metavar="TEXT"),
     ] = None,
+    unique_key: Annotated[str | None, typer.Option(help="With this unique key.", metavar="KEY")] = None,
+    concurrency_key: Annotated[
+        str | None, typer.Option(help="With this concurrency key.", metavar="KEY")
+    ] = None,
 ) -> JobFilter:
     """Return the filter that was typed; raises `OptionInvalid`."""
     now = datetime.now(UTC)
@@ -49,6 +53,8 @@ def filter_options(
         ended_until=moment("--ended-until", ended_until, now),
         worker_id=worker,
         text=text,
+        unique_key=unique_key,
+        concurrency_key=concurrency_key,
     )
 
 

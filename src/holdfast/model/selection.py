@@ -14,7 +14,8 @@ class JobFilter:
 
     *since* and *until* bound when a job was enqueued, *ended_since* and *ended_until* when it ended,
     the later bound being left out.  *tags* must all be there; *worker_id* holds the job or ended it;
-    *text* occurs in the arguments, the reason or the error, in whatever case.
+    keys are compared to the letter; *text* occurs in the arguments, the reason or the error, in
+    whatever case.
     """
 
     states: tuple[JobState, ...] = ()
@@ -27,6 +28,8 @@ class JobFilter:
     ended_until: datetime | None = None
     worker_id: int | None = None
     text: str | None = None
+    unique_key: str | None = None
+    concurrency_key: str | None = None
 
     @property
     def live_states(self) -> list[JobState]:

@@ -50,6 +50,8 @@ def _parameters(chosen: JobFilter) -> tuple[Any, ...]:
         chosen.ended_until,
         chosen.worker_id,
         chosen.text,
+        chosen.unique_key,
+        chosen.concurrency_key,
     )
 
 

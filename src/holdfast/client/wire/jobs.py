@@ -87,6 +87,8 @@ class JobChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ended_until: WithZone | None = None
     worker_id: int | None = None
     text: str | None = None
+    unique_key: str | None = None
+    concurrency_key: str | None = None
 
 
 class SweepOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -4,7 +4,7 @@
 select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('statement_timeout', $1::text, true);
 
 -- name: list_jobs
--- Up to $13 jobs before id $12, newest first, after plan_freely.  $1 are live states, $2 outcomes; a filter that is null
+-- Up to $15 jobs before id $14, newest first, after plan_freely.  $1 are live states, $2 outcomes; a filter that is null
 -- asks for nothing.  Locks nothing; zero rows: none fits.
 select * from (
     (select l.job_id, l.kind, l.queue, l.state, l.priority::integer, l.attempt, l.failures, j.max_attempts, j.tags,
@@ -15,13 +15,15 @@ select * from (
      where l.state = any ($1::text[])
        and (l.worker_id is not null or not $1::text[] <@ array['claimed', 'running'])
        and ($3::text is null or l.kind = $3::text) and ($4::text is null or l.queue = $4::text)
+       and ($12::text is null or l.unique_key = $12::text)
+       and ($13::text is null or l.concurrency_key = $13::text)
        and ($5::text[] is null or (j.tags @> $5::text[] and j.tags <> '{}'))
        and ($6::timestamptz is null or j.created_at >= $6::timestamptz)
        and ($7::timestamptz is null or j.created_at < $7::timestamptz)
        and ($10::bigint is null or l.worker_id = $10::bigint)
        and ($11::text is null or strpos(lower(holdfast.shown_args(j.kind, j.args)::text), lower($11::text)) > 0)
-       and ($12::bigint is null or l.job_id < $12::bigint)
-     order by l.job_id desc limit $13::integer)
+       and ($14::bigint is null or l.job_id < $14::bigint)
+     order by l.job_id desc limit $15::integer)
     union all
     (select f.job_id, f.kind, f.queue, f.outcome, j.priority::integer, f.attempt, f.failures, j.max_attempts, j.tags,
             j.unique_key, j.concurrency_key, j.parent_id, j.created_at, null, f.claimed_at, f.started_at,
@@ -29,6 +31,8 @@ select * from (
      from holdfast.finished_jobs f join holdfast.jobs j on j.id = f.job_id
      where f.outcome = any ($2::text[])
        and ($3::text is null or f.kind = $3::text) and ($4::text is null or f.queue = $4::text)
+       and ($12::text is null or j.unique_key = $12::text)
+       and ($13::text is null or j.concurrency_key = $13::text)
        and ($5::text[] is null or (j.tags @> $5::text[] and j.tags <> '{}'))
        and ($6::timestamptz is null or j.created_at >= $6::timestamptz)
        and ($7::timestamptz is null or j.created_at < $7::timestamptz)
@@ -37,10 +41,10 @@ select * from (
        and ($10::bigint is null or f.worker_id = $10::bigint)
        and ($11::text is null
             or strpos(lower(concat_ws(' ', holdfast.shown_args(j.kind, j.args)::text, f.reason, f.error)), lower($11::text)) > 0)
-       and ($12::bigint is null or f.job_id < $12::bigint)
-     order by f.job_id desc limit $13::integer)
+       and ($14::bigint is null or f.job_id < $14::bigint)
+     order by f.job_id desc limit $15::integer)
 ) as either (id)
-order by either.id desc limit $13::integer;
+order by either.id desc limit $15::integer;
 
 -- name: tally_jobs
 -- How many jobs list_jobs would find without a limit, after plan_freely; one row.
@@ -50,6 +54,8 @@ select (
     where l.state = any ($1::text[])
       and (l.worker_id is not null or not $1::text[] <@ array['claimed', 'running'])
       and ($3::text is null or l.kind = $3::text) and ($4::text is null or l.queue = $4::text)
+      and ($12::text is null or l.unique_key = $12::text)
+      and ($13::text is null or l.concurrency_key = $13::text)
       and ($5::text[] is null or (j.tags @> $5::text[] and j.tags <> '{}'))
       and ($6::timestamptz is null or j.created_at >= $6::timestamptz)
       and ($7::timestamptz is null or j.created_at < $7::timestamptz)
@@ -60,6 +66,8 @@ select (
     from holdfast.finished_jobs f join holdfast.jobs j on j.id = f.job_id
     where f.outcome = any ($2::text[])
       and ($3::text is null or f.kind = $3::text) and ($4::text is null or f.queue = $4::text)
+      and ($12::text is null or j.unique_key = $12::text)
+      and ($13::text is null or j.concurrency_key = $13::text)
       and ($5::text[] is null or (j.tags @> $5::text[] and j.tags <> '{}'))
       and ($6::timestamptz is null or j.created_at >= $6::timestamptz)
       and ($7::timestamptz is null or j.created_at < $7::timestamptz)

@@ -49,6 +49,8 @@ def job_filter(
     ended_until: Moment = None,
     worker_id: Annotated[int | None, QueryParameter(ge=1, le=LARGEST_ID)] = None,
     text: FromQuery[str | None] = None,
+    unique_key: FromQuery[str | None] = None,
+    concurrency_key: FromQuery[str | None] = None,
 ) -> JobFilter:
     """Return the filter of a listing; raises `OptionInvalid` for a time that has no zone, or none in UTC."""
     for name, moment in zip(TIMES, (since, until, ended_since, ended_until), strict=True):
@@ -70,6 +72,8 @@ def job_filter(
         ended_until=ended_until,
         worker_id=worker_id,
         text=text,
+        unique_key=unique_key,
+        concurrency_key=concurrency_key,
     )
 
 
