@@ -57,6 +57,37 @@ async def test_settings_change_the_retention(scene: Scene, clock: Clock, duty: A
     assert (await remains(scene))["jobs"] == {failed}
 
 
+async def test_shapes_of_jobs_that_nobody_has_are_forgotten(scene: Scene) -> None:
+    """Each runner that jobs are pinned to makes one; those that are used, or are about to be, stay."""
+    route = "select holdfast.route_for('default', 'command', '{}', $1)"
+    routes = [await scene.db.value(route, f"runner {n}") for n in range(5)]
+    (job_id,) = await scene.enqueue(1, delay=3600.0)
+    await scene.db.fetch("update holdfast.live_jobs set route_id = $1 where job_id = $2", routes[1], job_id)
+    session, term = await scene.session(), await scene.lead()
+    assert await scene.run(prune.prune_routes(term, 5, 10)) == 0
+    async with session.transaction():
+        assert await scene.execute(session, route, "runner 3") == routes[3]
+        assert await scene.run(prune.prune_routes(term, 4, 2)) == 2
+        assert await scene.run(prune.prune_routes(term, 0, 10)) == 1
+    assert await scene.db.fetch("select id from holdfast.routes order by id") == [
+        (routes[1],),
+        (routes[3],),
+    ]
+
+
+async def test_a_shape_that_is_being_forgotten_is_made_anew(scene: Scene) -> None:
+    """Whoever needs it waits for that, and gets one that stays."""
+    route = "select holdfast.route_for('default', 'command', '{}', 'one')"
+    former = await scene.db.value(route)
+    pruning, asking = await scene.session(), await scene.session()
+    async with pruning.transaction():
+        assert await scene.execute(pruning, "select holdfast.prune_routes(0, 10)") == 1
+        asked = asyncio.create_task(scene.execute(asking, route))
+        await scene.blocked(asking)
+    assert await asked != former
+    assert await scene.db.fetch("select id from holdfast.routes") == [(await asked,)]
+
+
 async def test_live_jobs_and_their_attempts_are_never_touched(scene: Scene, clock: Clock, duty: Any) -> None:
     """A job may live for years: neither its attempts nor its checkpoint are history."""
     await clock.set(NOON - 400 * DAY)

@@ -60,6 +60,7 @@ DUTIES: dict[str, Make] = {
     "expire_offers": lambda term, _: offers.expire_offers(term, 60.0, 10),
     "unpin_jobs": lambda term, _: offers.unpin_jobs(term, 10),
     "take_stalled": lambda term, _: assignments.take_stalled(term, 10),
+    "prune_routes": lambda term, _: prune.prune_routes(term, 0, 10),
     "prune_workers": lambda term, _: prune.prune_workers(term, 86_400.0),
     "count_jobs": lambda term, _: counts.count_jobs(term, 3600.0),
     "fail_unknown": lambda term, _: counts.fail_unknown(
@@ -136,6 +137,7 @@ async def remains(scene: Scene, old: datetime) -> None:
         "values ($1, 'shop', 'job.enqueue', 'job 1', '{}')",
         old,
     )
+    await db.fetch("select holdfast.route_for('default', 'nobody', '{}', null)")
     await db.fetch("insert into holdfast.request_keys values (1, 'key', sha256('a'), null, $1)", old)
 
 

@@ -17,6 +17,8 @@ from holdfast.store.prune import Retention
 from holdfast.store.statement import Statement
 
 SHORTEST_PAUSE = 0.02
+# So many shapes of jobs for runners cost nothing; each runner that jobs are pinned to makes one more.
+FEW_ROUTES = 500
 # For so long a request may be repeated with its idempotency key, in seconds.
 REPEATABLE = 86_400.0
 # A statement may record an end a little before it commits; a transaction may be as late as this.
@@ -62,6 +64,7 @@ class Pruner(Duty):
             while await self._prune_old(delete, term, seconds):
                 pass
         await self.database.run(prune.prune_workers(term, max(completed, failed)))
+        await self.database.run_read_committed(prune.prune_routes(term, FEW_ROUTES, self.config.prune_batch))
         return self.config.prune_rest
 
     async def _prune(self, term: int, retention: Retention) -> None:

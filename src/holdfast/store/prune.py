@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, count
+from holdfast.store.statement import Row, Statement, count, first_value
 
 _SQL = blocks("prune")
 
@@ -81,3 +81,8 @@ def prune_activities(term: int, seconds: float, limit: int) -> Statement[int]:
 def prune_workers(term: int, seconds: float) -> Statement[int]:
     """Delete rows of workers that ended more than *seconds* ago; answers how many."""
     return Statement("prune_workers", _SQL["prune_workers"], (term, seconds), count)
+
+
+def prune_routes(term: int, kept: int, limit: int) -> Statement[int | None]:
+    """Delete shapes of jobs for runners that no living job has, where there are more than *kept*."""
+    return Statement("prune_routes", _SQL["prune_routes"], (term, kept, limit), first_value)

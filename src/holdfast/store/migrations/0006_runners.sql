@@ -149,7 +149,7 @@ create function holdfast.shown_args(kind text, args jsonb) returns jsonb
 language sql immutable
 as $$ select case when $1 = 'command' then holdfast.masked_args($2) else $2 end $$;
 
--- The route of a shape, made where it is new.
+-- The route of a shape, made where it is new, and kept until the transaction ends.
 create function holdfast.route_for(queue text, kind text, labels text[], runner text) returns integer
 language plpgsql
 as $$
@@ -160,13 +160,38 @@ declare
 begin
     loop
         select r.id into found from holdfast.routes r
-        where r.queue = queue and r.kind = kind and r.labels = sorted and r.runner is not distinct from runner;
+        where r.queue = queue and r.kind = kind and r.labels = sorted and r.runner is not distinct from runner
+        for key share;
         if found is not null then
             return found;
         end if;
         insert into holdfast.routes (queue, kind, labels, runner) values (queue, kind, sorted, runner)
         on conflict do nothing;
     end loop;
+end
+$$;
+
+-- Deletes up to *at_most* shapes that no living job has, where there are more than *kept*; answers how many.  First locks
+-- them, passing over those that somebody is about to use, then looks again who uses them.
+create function holdfast.prune_routes(kept integer, at_most integer) returns integer
+language plpgsql
+as $$
+declare
+    idle integer[];
+    deleted integer;
+begin
+    if (select count(*) from holdfast.routes) <= kept then
+        return 0;
+    end if;
+    idle := array(
+        select r.id from holdfast.routes r
+        where r.id not in (select l.route_id from holdfast.live_jobs l where l.route_id is not null)
+        order by r.id limit at_most for update skip locked
+    );
+    delete from holdfast.routes r
+    where r.id = any (idle) and r.id not in (select l.route_id from holdfast.live_jobs l where l.route_id is not null);
+    get diagnostics deleted = row_count;
+    return deleted;
 end
 $$;
 

@@ -134,3 +134,9 @@ where w.state in ('offline', 'lost') and w.ended_at < holdfast.now() - make_inte
   and not exists (select from holdfast.live_jobs l where l.worker_id = w.id)
   and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
 returning w.id;
+
+-- name: prune_routes
+-- Deletes up to $3 shapes of jobs for runners that no living job has, where there are more than $2.
+-- Only for the leader of term $1.
+select holdfast.prune_routes($2::integer, $3::integer)
+from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now();
