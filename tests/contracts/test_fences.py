@@ -186,6 +186,7 @@ async def assigned(scene: Scene, attempt: Fence) -> None:
         "insert into holdfast.placements (job_id, spec_sha256) values ($1, '') on conflict do nothing",
         attempt.job_id,
     )
+    await scene.db.fetch("update holdfast.workers set token_id = 1")
 
 
 def by_runner(make: Callable[[Fence, int], Statement[Any]]) -> Write:

@@ -9,9 +9,12 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from holdfast.errors import AssignmentStale
+from holdfast.client.operator import Operator
+from holdfast.client.token_operator import token_hash
+from holdfast.errors import AssignmentStale, TokenInvalid
+from holdfast.runners.hearing import RunnerCaller
 from holdfast.store import offers
-from tests.runners.conftest import Yard, fence, listed
+from tests.runners.conftest import Machine, Yard, fence, listed
 
 
 async def test_a_command_is_offered_with_its_spec_and_a_token_of_its_own(yard: Yard) -> None:
@@ -163,3 +166,53 @@ async def test_an_offer_that_is_accepted_while_it_expires_stays(yard: Yard) -> N
     assert await expiring == []
     assert await yard.live(offer.job) == ("claimed", 1, 0)
     assert (await machine.start(offer)).state == "running"
+
+
+async def revoke(yard: Yard, machine: Machine) -> None:
+    """Revoke the runner's own token, as an operator does."""
+    token_id = await yard.db.value("select token_id from holdfast.workers where id = $1", machine.worker_id)
+    await Operator(yard.db.database, "test").tokens.revoke(token_id)
+
+
+@pytest.mark.usefixtures("only_woken")
+@pytest.mark.parametrize("verb", ["claim", "sync"])
+async def test_a_request_that_waits_ends_when_its_token_is_revoked(yard: Yard, verb: str) -> None:
+    """At once, by a refusal: a runner that was shut out takes nothing for as long as it may wait."""
+    machine = await yard.machine()
+    asked = machine.claim(wait=30) if verb == "claim" else machine.sync(free=1, wait=30)
+    waiting = asyncio.create_task(asked)
+    await yard.desk_hears(machine)
+    await revoke(yard, machine)
+    async with asyncio.timeout(5):
+        with pytest.raises(TokenInvalid):
+            await waiting
+
+
+async def test_nothing_is_offered_to_a_runner_whose_token_is_revoked(yard: Yard) -> None:
+    """Not even by a server that has not heard of it yet, and what was offered before is not shown again."""
+    machine = await yard.machine(slots=2)
+    [shown] = await yard.enqueue()
+    crossed = await machine.one()
+    token_id = await yard.db.value("select token_id from holdfast.workers")
+    runner = await yard.desk.hearing.hear(RunnerCaller(machine.worker_id, token_id))
+    await revoke(yard, machine)
+    [job_id] = await yard.enqueue()
+    assert await yard.desk.dispatcher.offers(runner, 1, 0.0) == []
+    again = offers.show_offers_again([fence(crossed)], [token_hash("a further one")])
+    assert await yard.db.database.run(again) == []
+    assert (await yard.live(shown), await yard.live(job_id)) == (("claimed", 1, 0), ("available", 0, 0))
+
+
+async def test_tokens_of_assignments_are_as_good_as_their_runners(yard: Yard) -> None:
+    """What a runner has given its programs is refused with it, until it registers again."""
+    machine = await yard.machine()
+    await yard.enqueue()
+    offer = await machine.one()
+    await machine.start(offer)
+    program = machine.by(offer.token)
+    await program.progress(offer)
+    await revoke(yard, machine)
+    with pytest.raises(TokenInvalid):
+        await program.progress(offer)
+    await yard.machine()
+    assert (await program.progress(offer)).state == "running"

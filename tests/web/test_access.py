@@ -14,6 +14,7 @@ from holdfast.client.token_operator import token_hash
 from holdfast.errors import SettingInvalid
 from holdfast.model.token import Right, Role
 from holdfast.rules.access import allows
+from holdfast.store.runners import NewRunner, attach_token, register_runner
 from holdfast.store.statement import Statement
 from holdfast.store.tokens import Grant, create_token
 from holdfast.testing import ThrowawayDatabase
@@ -84,10 +85,20 @@ async def _caller(service: Service, db: ThrowawayDatabase, role: Role) -> httpx.
         return await service.caller(role)
     text = f"the {role.value}'s"
     assignment = {"job_id": 1, "attempt": 1} if role is Role.ASSIGNMENT else {}
+    new = NewRunner(name="a", host="h", version="1", queues=(), kinds=(), slots=1, ttl=60.0)
+    runner = await db.database.run(register_runner(new))
     grant = Grant(
-        name=role.value, sha256=token_hash(text), role=role, created_by="test", worker_id=1, **assignment
+        name=role.value,
+        sha256=token_hash(text),
+        role=role,
+        created_by="test",
+        worker_id=runner.id,
+        **assignment,
     )
-    assert await db.database.run(create_token(grant)) is not None
+    made = await db.database.run(create_token(grant))
+    assert made is not None
+    # Somebody has to be able to speak for a runner, whoever it is, or nobody may for its assignments.
+    await db.database.run(attach_token(runner.id, made.id))
     return await service.caller(text=text)
 
 

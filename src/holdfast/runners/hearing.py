@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Self
 
-from holdfast.errors import AssignmentForeign, RunnerSuperseded
+from holdfast.errors import AssignmentForeign, RunnerSuperseded, TokenInvalid
 from holdfast.model.runner import Runner
 from holdfast.rules.liveness import REMEMBERED, Intervals
 from holdfast.runtime.events import Events
@@ -49,7 +49,7 @@ class Hearing(Service):
         self._server_id: int | None = None
 
     async def hear(self, caller: RunnerCaller) -> Runner:
-        """Note that a runner spoke; raises `RunnerSuperseded`."""
+        """Note that a runner spoke; raises `RunnerSuperseded`, `TokenInvalid`."""
         known = self._known.get(caller)
         if known is not None and known[1] > monotonic():
             return known[0]
@@ -82,7 +82,16 @@ class Hearing(Service):
         if server_id is not None:
             await self._database.run(runners.close_server(server_id))
 
-    async def _carry(self, callers: Sequence[RunnerCaller]) -> Sequence[Runner | RunnerSuperseded]:
+    async def _carry(
+        self, callers: Sequence[RunnerCaller]
+    ) -> Sequence[Runner | RunnerSuperseded | TokenInvalid]:
         pairs = [(caller.worker_id, caller.token_id) for caller in callers]
         heard = await self._database.run(runners.hear_runners(pairs, self._intervals.late_after))
-        return [heard.get(caller.worker_id) or RunnerSuperseded(caller.worker_id) for caller in callers]
+        strangers = [caller.worker_id for caller in callers if caller.worker_id not in heard]
+        silenced = await self._database.run(runners.silenced_runners(strangers)) if strangers else []
+        return [heard.get(worker_id) or _refusal(worker_id, silenced) for worker_id, _ in pairs]
+
+
+def _refusal(worker_id: int, silenced: Sequence[int]) -> RunnerSuperseded | TokenInvalid:
+    problem = "the token of this runner is revoked"
+    return TokenInvalid(problem) if worker_id in silenced else RunnerSuperseded(worker_id)

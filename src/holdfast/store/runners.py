@@ -53,7 +53,7 @@ def attach_token(worker_id: int, token_id: int) -> Statement[bool]:
 
 
 def hear_runners(callers: Sequence[tuple[int, int]], contact_after: float) -> Statement[dict[int, Runner]]:
-    """Prolong the leases of runners, given as id and token; one that is missing was superseded."""
+    """Prolong the leases of runners, given as id and token; one that is missing may not speak."""
     ids, tokens = [worker_id for worker_id, _ in callers], [token_id for _, token_id in callers]
     return Statement("hear_runners", _SQL["hear_runners"], (ids, tokens, contact_after), _heard)
 
@@ -69,6 +69,15 @@ def _runner(row: Row) -> Runner:
         *(worker_id, name, term, WorkerState(state), frozenset(labels), frozenset(kinds)),
         *(tuple(queues), slots, limits),
     )
+
+
+def silenced_runners(worker_ids: Sequence[int]) -> Statement[list[int]]:
+    """Find those of these runners whose token was revoked."""
+    return Statement("silenced_runners", _SQL["silenced_runners"], (list(worker_ids),), _ids)
+
+
+def _ids(rows: Sequence[Row]) -> list[int]:
+    return [row[0] for row in rows]
 
 
 def leave_runner(worker_id: int, token_id: int) -> Statement[bool]:

@@ -17,10 +17,10 @@ where r.queue = any ($1::text[]) and not coalesce(q.paused, false)
   ) is not null;
 
 -- name: lock_runners
--- Locks workers' rows in id order until the transaction ends, of those that are online, so that two servers do not fill the
--- same slot.
+-- Locks workers' rows in id order until the transaction ends, of those that are online and have a token, so that two servers
+-- do not fill the same slot.
 select w.id from holdfast.workers w
-where w.id = any ($1::bigint[]) and w.state = 'online' and w.expires_at > holdfast.now()
+where w.id = any ($1::bigint[]) and w.state = 'online' and w.expires_at > holdfast.now() and w.token_id is not null
 order by w.id for no key update;
 
 -- name: runners_room
@@ -113,7 +113,7 @@ join holdfast.placements p on p.job_id = any (array[t.job_id]);
 
 -- name: show_offers_again
 -- Offers that a runner has not accepted, with hashes of further tokens for them, one array per column: they were made before,
--- and their answer was lost.  Locks nothing.
+-- and their answer was lost.  Only while somebody may speak for the runner.  Locks nothing.
 with pair as (
     select * from unnest($1::bigint[], $2::integer[], $3::bytea[]) as p (job_id, attempt, sha256)
 ), shown as (
@@ -121,6 +121,7 @@ with pair as (
     from pair p
     join holdfast.assignments a on a.job_id = p.job_id and a.attempt = p.attempt
     join holdfast.live_jobs l on l.job_id = any (array[p.job_id]) and l.attempt = any (array[p.attempt])
+    join holdfast.workers w on w.id = any (array[a.worker_id]) and w.token_id is not null
     where a.accepted_at is null and l.state = 'claimed'
 ), granted as (
     insert into holdfast.tokens (name, sha256, role, worker_id, job_id, attempt, created_by, created_at, expires_at)

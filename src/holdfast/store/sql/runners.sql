@@ -42,7 +42,7 @@ left join (values ('tokens'), ('drain:' || $1::bigint)) as n (topic) on exists (
 -- name: hear_runners
 -- Prolongs the leases of runners that were heard, one array per column: id and token.  One that was lost or away is back.
 -- $3 is after how many seconds of silence contact begins anew.  Locks workers' rows in id order.  Zero rows for a
--- runner: another registration has its name, or it was forgotten.
+-- runner: another registration has its name, its token was revoked, or it was forgotten.
 with heard as (
     select distinct u.id, u.token_id from unnest($1::bigint[], $2::bigint[]) as u (id, token_id)
 ), locked as materialized (
@@ -56,6 +56,10 @@ set renewed_at = holdfast.now(), expires_at = holdfast.now() + w.ttl, ended_at =
     state = case when w.drain_requested_at is null then 'online' else 'draining' end
 from locked k where w.id = any (array[k.id])
 returning w.id, w.name, w.term, w.state, w.labels, w.kinds, w.queues, w.slots, w.capacity::text;
+
+-- name: silenced_runners
+-- Those of these runners for which nobody may speak, because the token was revoked.  Locks nothing.
+select w.id from holdfast.workers w where w.id = any ($1::bigint[]) and w.token_id is null;
 
 -- name: leave_runner
 -- The runner goes in good order.  What it was offered and has not accepted it does not hold: see release_offers, after this in

@@ -11,12 +11,15 @@ do nothing
 returning id, name, role, worker_id, job_id, attempt, created_by, created_at, expires_at, revoked_at, last_used_at;
 
 -- name: use_tokens
--- The valid tokens with these hashes, as somebody uses them, by the place of each; noted at most once a minute.
+-- The valid tokens with these hashes, as somebody uses them, by the place of each; noted at most once a minute.  That of an
+-- assignment is good while somebody may speak for its runner.
 -- Locks rows to note it, skipping those that others hold: nobody waits here.  No row for a hash: there is none.
 with found as materialized (
     select u.nth, t.* from unnest($1::bytea[]) with ordinality as u (asked, nth)
     join holdfast.tokens t on t.sha256 = any (array[u.asked])
     where t.revoked_at is null and (t.expires_at is null or t.expires_at > holdfast.now())
+      and (t.role <> 'assignment'
+           or (select w.token_id from holdfast.workers w where w.id = any (array[t.worker_id])) is not null)
 ), idle as materialized (
     select t.id from holdfast.tokens t
     where t.id = any (array(
@@ -39,7 +42,7 @@ select exists (select from holdfast.tokens t where t.role not in ('runner', 'ass
 -- name: superseded_runner
 -- Whose token the hash $1 was, where another registration has the name of that runner.  Zero rows: it is none of those.
 select t.worker_id from holdfast.tokens t join holdfast.workers w on w.id = any (array[t.worker_id])
-where t.sha256 = $1::bytea and t.role = 'runner' and t.revoked_at is not null and w.token_id is distinct from t.id;
+where t.sha256 = $1::bytea and t.role = 'runner' and t.revoked_at is not null and w.token_id <> t.id;
 
 -- name: list_tokens
 -- Up to $3 tokens with ids below $2, newest first; those of assignments, and those that are no longer valid, only
@@ -53,13 +56,25 @@ where ($2::bigint is null or t.id < $2::bigint)
 order by t.id desc limit $3::integer;
 
 -- name: revoke_token
--- Ends token $1 and tells every service, which may remember it.  Zero rows: there is none, or it was revoked before.
-with gone as (
-    update holdfast.tokens t set revoked_at = holdfast.now() where t.id = $1::bigint and t.revoked_at is null
+-- Ends token $1 and tells every service, which may remember it.  Where it is a runner's own, nobody speaks for that runner
+-- until it registers again, and whoever waits by the token is told so at once, as of a drain.  Locks that worker's row
+-- first, as a registration does.  Zero rows: there is none, or it was revoked before.
+with spoken as materialized (
+    select w.id from holdfast.tokens t join holdfast.workers w on w.id = any (array[t.worker_id]) and w.token_id = t.id
+    where t.id = $1::bigint
+    for no key update of w
+), silenced as (
+    update holdfast.workers w set token_id = null from spoken s where w.id = any (array[s.id])
+    returning w.id
+), gone as (
+    update holdfast.tokens t set revoked_at = holdfast.now()
+    where t.id = $1::bigint and t.revoked_at is null and (select count(*) from spoken) >= 0
     returning t.id, t.name, t.role, t.worker_id, t.job_id, t.attempt, t.created_by, t.created_at, t.expires_at,
               t.revoked_at, t.last_used_at
 ), told as (
     select pg_notify('holdfast', 'tokens') from gone
+    union all
+    select pg_notify('holdfast', 'drain:' || s.id) from silenced s
 )
 select g.* from gone g, (select count(*) from told) n;
 
