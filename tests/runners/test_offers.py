@@ -141,6 +141,22 @@ async def test_what_a_runner_that_leaves_has_not_accepted_goes_back(yard: Yard) 
     assert released == ("released", "runner build-1 takes nothing new")
 
 
+@pytest.mark.usefixtures("only_woken")
+@pytest.mark.parametrize("verb", ["claim", "sync"])
+async def test_a_runner_that_has_left_stays_away(yard: Yard, verb: str) -> None:
+    """A request of it that still waited, and that nobody hears, does not bring it back as it runs out."""
+    machine = await yard.machine()
+    asked = machine.claim(wait=30) if verb == "claim" else machine.sync(free=1, wait=30)
+    waiting = asyncio.create_task(asked)
+    await yard.desk_hears(machine)
+    await machine.leave()
+    yard.desk.dispatcher.ring(machine.worker_id)
+    await waiting
+    assert await yard.db.value("select state from holdfast.workers") == "offline"
+    await machine.sync()
+    assert await yard.db.value("select state from holdfast.workers") == "online"
+
+
 async def test_an_offer_that_is_accepted_while_it_expires_stays(yard: Yard) -> None:
     """The leader has read it as silent, the runner accepts it, and only then the leader would take it."""
     machine = await yard.machine()

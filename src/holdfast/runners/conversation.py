@@ -95,7 +95,7 @@ class Conversation:
             wait = 0.0 if shown else min(asked.wait, self._intervals.sync_wait)
             shown += await self._new(runner, asked.count - len(shown), wait)
             # A drain may have come meanwhile.
-            runner = await self._hearing.hear(caller)
+            runner = await self._hearing.look(caller)
         return Claimed(
             offers=[told_offer(one, self._intervals.cancel_grace) for one in shown[: asked.count]],
             draining=runner.state is WorkerState.DRAINING,
@@ -214,7 +214,7 @@ class Conversation:
         refused: list[Refusal],
     ) -> Synced:
         """Answer what the runner holds by now; what it was not offered in this answer it has to know."""
-        runner = await self._hearing.hear(caller)
+        runner = await self._hearing.look(caller)
         held = await self._holdings.ask(runner.id)
         news = {Fence(one.assignment.job_id, one.assignment.attempt): one for one in shown}
         grace = self._intervals.cancel_grace

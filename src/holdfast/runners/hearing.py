@@ -6,7 +6,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Self
+from typing import Self, TypeAlias
 
 from holdfast.errors import AssignmentForeign, RunnerSuperseded, TokenInvalid
 from holdfast.model.runner import Runner
@@ -19,6 +19,7 @@ from holdfast.store.convoy import Convoy
 from holdfast.store.database import Database
 
 MOST_REMEMBERED = 20_000
+Unheard: TypeAlias = RunnerSuperseded | TokenInvalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Hearing(Service):
     def __init__(self, database: Database, intervals: Intervals, events: Events) -> None:
         super().__init__(events)
         self._database, self._intervals = database, intervals
-        self._convoy = Convoy(self._carry)
+        self._words, self._looks = Convoy(self._carry_words), Convoy(self._carry_looks)
         self._known: dict[RunnerCaller, tuple[Runner, float]] = {}
         self._server_id: int | None = None
 
@@ -53,11 +54,19 @@ class Hearing(Service):
         known = self._known.get(caller)
         if known is not None and known[1] > monotonic():
             return known[0]
-        runner = await self._convoy.ask(caller)
+        runner = await self._words.ask(caller)
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         self._known[caller] = (runner, monotonic() + REMEMBERED)
         return runner
+
+    async def look(self, caller: RunnerCaller) -> Runner:
+        """Return how a runner stands by now that spoke a while ago; raises as `hear` does.
+
+        It is not heard by that: it may have left since, and stays away.
+        """
+        known = self._known.get(caller)
+        return known[0] if known is not None and known[1] > monotonic() else await self._looks.ask(caller)
 
     def forget(self) -> None:
         """Look at every runner anew: something about them has changed."""
@@ -82,16 +91,25 @@ class Hearing(Service):
         if server_id is not None:
             await self._database.run(runners.close_server(server_id))
 
-    async def _carry(
-        self, callers: Sequence[RunnerCaller]
-    ) -> Sequence[Runner | RunnerSuperseded | TokenInvalid]:
-        pairs = [(caller.worker_id, caller.token_id) for caller in callers]
-        heard = await self._database.run(runners.hear_runners(pairs, self._intervals.late_after))
-        strangers = [caller.worker_id for caller in callers if caller.worker_id not in heard]
+    async def _carry_words(self, callers: Sequence[RunnerCaller]) -> Sequence[Runner | Unheard]:
+        heard = runners.hear_runners(_pairs(callers), self._intervals.late_after)
+        return await self._told(callers, await self._database.run(heard))
+
+    async def _carry_looks(self, callers: Sequence[RunnerCaller]) -> Sequence[Runner | Unheard]:
+        return await self._told(callers, await self._database.run(runners.see_runners(_pairs(callers))))
+
+    async def _told(
+        self, callers: Sequence[RunnerCaller], found: dict[int, Runner]
+    ) -> list[Runner | Unheard]:
+        strangers = [caller.worker_id for caller in callers if caller.worker_id not in found]
         silenced = await self._database.run(runners.silenced_runners(strangers)) if strangers else []
-        return [heard.get(worker_id) or _refusal(worker_id, silenced) for worker_id, _ in pairs]
+        return [found.get(one.worker_id) or _refusal(one.worker_id, silenced) for one in callers]
 
 
-def _refusal(worker_id: int, silenced: Sequence[int]) -> RunnerSuperseded | TokenInvalid:
+def _pairs(callers: Sequence[RunnerCaller]) -> list[tuple[int, int]]:
+    return [(caller.worker_id, caller.token_id) for caller in callers]
+
+
+def _refusal(worker_id: int, silenced: Sequence[int]) -> Unheard:
     problem = "the token of this runner is revoked"
     return TokenInvalid(problem) if worker_id in silenced else RunnerSuperseded(worker_id)

@@ -58,6 +58,12 @@ def hear_runners(callers: Sequence[tuple[int, int]], contact_after: float) -> St
     return Statement("hear_runners", _SQL["hear_runners"], (ids, tokens, contact_after), _heard)
 
 
+def see_runners(callers: Sequence[tuple[int, int]]) -> Statement[dict[int, Runner]]:
+    """Read how runners stand, given as id and token; one that is missing may not speak."""
+    ids, tokens = [worker_id for worker_id, _ in callers], [token_id for _, token_id in callers]
+    return Statement("see_runners", _SQL["see_runners"], (ids, tokens), _heard)
+
+
 def _heard(rows: Sequence[Row]) -> dict[int, Runner]:
     return {row[0]: _runner(row) for row in rows}
 

@@ -57,6 +57,12 @@ set renewed_at = holdfast.now(), expires_at = holdfast.now() + w.ttl, ended_at =
 from locked k where w.id = any (array[k.id])
 returning w.id, w.name, w.term, w.state, w.labels, w.kinds, w.queues, w.slots, w.capacity::text;
 
+-- name: see_runners
+-- How runners stand, one array per column: id and token.  Locks nothing.  Zero rows for a runner: as of hear_runners.
+select w.id, w.name, w.term, w.state, w.labels, w.kinds, w.queues, w.slots, w.capacity::text
+from (select distinct u.id, u.token_id from unnest($1::bigint[], $2::bigint[]) as u (id, token_id)) h
+join holdfast.workers w on w.id = any (array[h.id]) and w.token_id = h.token_id;
+
 -- name: silenced_runners
 -- Those of these runners for which nobody may speak, because the token was revoked.  Locks nothing.
 select w.id from holdfast.workers w where w.id = any ($1::bigint[]) and w.token_id is null;
