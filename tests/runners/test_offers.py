@@ -14,6 +14,7 @@ from holdfast.client.token_operator import token_hash
 from holdfast.errors import AssignmentStale, TokenInvalid
 from holdfast.runners.hearing import RunnerCaller
 from holdfast.store import offers
+from holdfast.web.express import HUNG_UP
 from tests.runners.conftest import Machine, Yard, fence, listed
 
 
@@ -155,6 +156,21 @@ async def test_a_runner_that_has_left_stays_away(yard: Yard, verb: str) -> None:
     assert await yard.db.value("select state from holdfast.workers") == "offline"
     await machine.sync()
     assert await yard.db.value("select state from holdfast.workers") == "online"
+
+
+@pytest.mark.usefixtures("only_woken")
+@pytest.mark.parametrize("verb", ["claim", "sync"])
+async def test_a_runner_that_has_hung_up_is_offered_nothing(yard: Yard, verb: str) -> None:
+    """Its request ends with its connection: a job would be offered to nobody, and rest for a minute."""
+    machine, other = await yard.machine(), await yard.machine("build-2")
+    asked = machine.claim(wait=30) if verb == "claim" else machine.sync(free=1, wait=30)
+    waiting = asyncio.create_task(asked)
+    await yard.desk_hears(machine)
+    waiting.cancel()
+    await yard.probe.wait_for("request.ended", lambda fields: fields["status"] == HUNG_UP)
+    assert machine.worker_id not in yard.desk.dispatcher.waiting
+    [job_id] = await yard.enqueue()
+    assert (await other.claim(wait=30))[0].job == job_id
 
 
 async def test_an_offer_that_is_accepted_while_it_expires_stays(yard: Yard) -> None:

@@ -8,10 +8,11 @@ an address, a header or a length goes the general way, and is answered or refuse
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from litestar import Litestar, Response
@@ -26,7 +27,14 @@ from holdfast.web.problems import fault_problem, problem_of
 from holdfast.web.requests import decoded
 from holdfast.web.stops import Stop, stops
 
+T = TypeVar("T")
 _JSON = b"application/json"
+# What others write down, too, of a request whose caller did not wait for its answer; nobody reads it here.
+HUNG_UP = 499
+
+
+class _HungUp(Exception):
+    """Nobody listens for the answer any more."""
 
 
 @dataclass(slots=True)
@@ -93,11 +101,33 @@ class Express:
             await self._gate.admit(scope, stop.right)
             body = await _body(receive)
             brought = {"body": body} if stop.takes is None else {"data": decoded(body, stop.takes)}
-            return _told(stop, await stop.handler.fn(**brought, **facts, scope=scope))
+            said = stop.handler.fn(**brought, **facts, scope=scope)
+            return _told(stop, await (_while_heard(said, receive) if stop.waits else said))
+        except _HungUp:
+            return _Answer(HUNG_UP, b"")
         except HoldfastError as error:
             return _problem(*problem_of(error, self._events, scope["path"]))
         except Exception as error:
             return _problem(fault_problem(error, self._events, scope["path"]), {})
+
+
+async def _while_heard(doing: Awaitable[T], receive: Receive) -> T:
+    """Return what *doing* comes to; cancels it and raises `_HungUp` where the caller hangs up before."""
+    done, gone = asyncio.ensure_future(doing), asyncio.ensure_future(_hung_up(receive))
+    try:
+        await asyncio.wait({done, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            raise _HungUp
+        return done.result()
+    finally:
+        gone.cancel()
+        done.cancel()
+        await asyncio.gather(done, gone, return_exceptions=True)
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _told(stop: Stop, said: Any) -> _Answer:

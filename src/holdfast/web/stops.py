@@ -45,7 +45,10 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A route that the lane serves; *takes* is the type of its JSON, None where it takes bytes."""
+    """A route that the lane serves; *takes* is the type of its JSON, None where it takes bytes.
+
+    One that *waits* for something to tell is left as soon as nobody listens.
+    """
 
     handler: HTTPRouteHandler
     method: str
@@ -57,6 +60,7 @@ class Stop:
     most: int | None
     right: Right
     status: int
+    waits: bool
 
     def facts(self, scope: HTTPScope, limit: int) -> dict[str, Any] | None:
         """Return what a request tells, by the names of the route; None: it is no plain request for it."""
@@ -100,6 +104,7 @@ def stops(route: HTTPRoute) -> Iterator[Stop]:
                 most=most if isinstance(most, int) else None,
                 right=handler.opt["right"],
                 status=handler.status_code,
+                waits=bool(handler.opt.get("waits")),
             )
 
 

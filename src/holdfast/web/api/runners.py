@@ -67,13 +67,13 @@ async def register(data: JSONBody[Register], scope: Scope) -> Registered:
     return await _desk(scope).registrar.register(data, caller.name, own, address=caller.address)
 
 
-@act("/sync", Right.RUN, raises=(errors.RunnerSuperseded,), express=True)
+@act("/sync", Right.RUN, raises=(errors.RunnerSuperseded,), express=True, waits=True)
 async def sync(data: JSONBody[Sync], scope: Scope) -> Synced:
     """Say everything that a runner holds; the answer is everything it should hold."""
     return await _desk(scope).conversation.sync(runner_of(scope["auth"]), data)
 
 
-@act("/claim", Right.RUN, raises=(errors.RunnerSuperseded,), express=True)
+@act("/claim", Right.RUN, raises=(errors.RunnerSuperseded,), express=True, waits=True)
 async def claim(data: JSONBody[Claim], scope: Scope) -> Claimed:
     """Ask for assignments, those first that were offered and not accepted."""
     return await _desk(scope).conversation.claim(runner_of(scope["auth"]), data)
