@@ -9,7 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import pytest
 
+from holdfast.client import follow
+from holdfast.client.operator import Operator
 from holdfast.model.token import Role
 from holdfast.runners.logs import LogIntake, LogPatch
 from holdfast.store import attempts
@@ -233,3 +236,55 @@ async def test_a_reader_that_takes_nothing_is_cut_off(
 async def gone(service: Service) -> bool:
     """Whether nobody listens any more."""
     return not service.server.listeners
+
+
+@pytest.mark.parametrize("path", ["/api/v1/events", "/api/v1/jobs/{}/events"], ids=["wide", "of a job"])
+async def test_a_stream_ends_when_its_token_is_revoked(
+    scene: Scene, service: Service, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """At once, however little happens; who connects again is refused."""
+    monkeypatch.setattr(follow, "SILENCE", 3600.0)
+    job = await scene.one()
+    text, record = await service.token(Role.VIEWER)
+    caller = await service.caller(text=text)
+    async with reading(caller, path.format(job.id)) as reader:
+        assert (await reader.next())[0] in ("begun", "job")
+        await Operator(scene.db.database, "test").tokens.revoke(record.id)
+        name, data = await reader.next()
+        assert (name, "is revoked or has expired" in data["detail"]) == ("dropped", True)
+        assert await reader.next() == ("", None)
+    assert not service.server.listeners
+    assert (await caller.get(path.format(job.id))).status_code == 401
+
+
+async def test_nothing_is_told_once_a_token_has_expired(
+    scene: Scene, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody notifies of that: whatever there is to tell is told only to who may hear it by then."""
+    monkeypatch.setattr("holdfast.web.gate.REMEMBERED", 0.0)
+    text, record = await service.token(Role.VIEWER)
+    async with reading(await service.caller(text=text), "/api/v1/events") as reader:
+        assert (await reader.next())[0] == "begun"
+        await scene.db.fetch(
+            "update holdfast.tokens set expires_at = holdfast.now() where id = $1", record.id
+        )
+        await scene.enqueue()
+        assert (await reader.next())[0] == "dropped"
+
+
+async def test_who_waits_for_a_job_with_a_revoked_token_is_told_nothing(
+    scene: Scene, service: Service
+) -> None:
+    """The answer comes when the job has ended, and is a refusal."""
+    job = await scene.one()
+    text, record = await service.token(Role.VIEWER)
+    caller = await service.caller(text=text)
+    waiting = asyncio.create_task(caller.get(f"/api/v1/jobs/{job.id}/wait"))
+    async with asyncio.timeout(20):
+        while not service.server.watch.waiters(job.id):  # noqa: ASYNC110 - it says nothing when it waits
+            await asyncio.sleep(0.005)
+    await Operator(scene.db.database, "test").tokens.revoke(record.id)
+    while (await caller.get("/api/v1/jobs")).status_code != 401:
+        pass
+    await scene.complete(job)
+    assert (await waiting).status_code == 401

@@ -136,6 +136,9 @@ class Feed(Service):
             for one in followed:
                 self._broadcaster.publish([one], News(Logged()))
             self.wake()
+        elif topic == "tokens":
+            # Whoever passes on what is heard may have to look whether he still may.
+            self._broadcaster.nudge_all()
 
     async def turn(self) -> float:
         """Take one look, at what somebody listens to."""

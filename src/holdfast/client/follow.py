@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -76,7 +76,7 @@ class JobFollower:
         """Raise `JobNotFound` where there is nothing to follow."""
         await self._standing()
 
-    async def tell(self) -> AsyncIterator[Told | None]:
+    async def tell(self) -> AsyncGenerator[Told | None, None]:
         """Give one event after another."""
         topics = (JobTopic(self._job_id), LogTopic(self._job_id)) if self._logs else (JobTopic(self._job_id),)
         listener = self._feed.subscribe(*topics)
@@ -99,13 +99,14 @@ class JobFollower:
                 before = change
             if change.state in FINAL_STATES:
                 return
-            if not await listener.wait(SILENCE):
-                yield None
+            await listener.wait(SILENCE)
             if listener.dropped:
                 yield _dropped(self._feed, self._mark.text)
                 return
-            heard = [news.what for news in listener.heard() if isinstance(news.what, Change)]
-            change = heard[-1] if heard else change
+            if not (heard := listener.heard()):
+                yield None
+            changes = [news.what for news in heard if isinstance(news.what, Change)]
+            change = changes[-1] if changes else change
 
     async def _standing(self) -> Change:
         found = await self._database.run(statements.jobs_now([self._job_id]))
@@ -160,7 +161,7 @@ class WideFollower:
         self._feed, self._database, self._queue = feed, database, queue
         self._since = None if since is None else read_place(since)
 
-    async def tell(self) -> AsyncIterator[Told | None]:
+    async def tell(self) -> AsyncGenerator[Told | None, None]:
         """Give one event after another, None where nothing happens for 15 s."""
         listener = self._feed.subscribe(EveryTopic() if self._queue is None else QueueTopic(self._queue))
         try:
@@ -184,12 +185,13 @@ class WideFollower:
 
     async def _heard(self, listener: Listener[News], place: FeedPlace) -> AsyncIterator[Told | None]:
         while True:
-            if not await listener.wait(SILENCE):
-                yield None
+            await listener.wait(SILENCE)
             if listener.dropped:
                 yield _dropped(self._feed, place_text(place))
                 return
-            for news in listener.heard():
+            if not (heard := listener.heard()):
+                yield None
+            for news in heard:
                 place = news.place or place
                 yield self._told(news, place)
 

@@ -41,6 +41,10 @@ class Listener(Generic[T]):
         self._waiting.clear()
         self._filled.set()
 
+    def nudge(self) -> None:
+        """Let it hear that there is nothing new."""
+        self._filled.set()
+
     def heard(self) -> list[T]:
         """Return what came since the last call."""
         self._filled.clear()
@@ -48,7 +52,7 @@ class Listener(Generic[T]):
         return news
 
     async def wait(self, timeout: float) -> bool:
-        """Wait until there is something to hear, or it is dropped; False after *timeout* seconds."""
+        """Wait until there is something to hear, it is dropped or nudged; False after *timeout* seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._filled.wait()
@@ -95,14 +99,23 @@ class Broadcaster(Generic[T]):
 
     def drop_all(self) -> None:
         """Drop every listener: there will be no more news."""
-        for listener in {one for some in self._listeners.values() for one in some}:
+        for listener in self._all:
             listener.drop()
             self.unsubscribe(listener)
+
+    def nudge_all(self) -> None:
+        """Nudge every listener."""
+        for listener in self._all:
+            listener.nudge()
 
     @property
     def count(self) -> int:
         """How many listeners there are."""
-        return len({one for some in self._listeners.values() for one in some})
+        return len(self._all)
+
+    @property
+    def _all(self) -> set[Listener[T]]:
+        return {one for some in self._listeners.values() for one in some}
 
     @property
     def topics(self) -> frozenset[Hashable]:

@@ -66,7 +66,7 @@ def application(backing: Backing, gate: Gate) -> Litestar:
         route_handlers=[health.router, *RUNNER_ROUTERS, Router(API, route_handlers=[*ROUTERS])],
         guards=[gate, queries],
         middleware=[Metering(backing.events)],
-        dependencies=providers(backing),
+        dependencies=providers(backing, gate),
         exception_handlers={
             HoldfastError: answer_error,
             HTTPException: answer_http_error,

@@ -77,6 +77,11 @@ class Gate:
         scope["user"] = caller.name
         scope["auth"] = caller
 
+    async def check(self, scope: Scope) -> None:
+        """Raise where the token of a request that was let in is not good any more."""
+        if scope["auth"].token is not None:
+            await self._caller(scope)
+
     def notified(self, topic: str, _rest: str) -> None:
         """Take no token for good any more without a look: any may have been revoked."""
         if topic in ("tokens", "reconnected"):

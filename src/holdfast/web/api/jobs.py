@@ -9,6 +9,7 @@ import msgspec
 from litestar import Router
 from litestar.di import NamedDependency, Provide
 from litestar.params import FromQuery, HeaderParameter, JSONBody, QueryParameter
+from litestar.types import Scope
 
 from holdfast import errors
 from holdfast.app.options import in_utc
@@ -19,7 +20,7 @@ from holdfast.model.job import JobHandle, JobState
 from holdfast.model.selection import JobFilter
 from holdfast.model.token import Right
 from holdfast.web.api.routes import Before, Id, Limit, act, look, next_page
-from holdfast.web.given import GivenBacking, GivenCaller, GivenOperator
+from holdfast.web.given import GivenBacking, GivenCaller, GivenGate, GivenOperator
 
 # In bytes; one job may take a quarter of what any other request may.
 LARGEST_BATCH = 32 * 1024 * 1024
@@ -124,10 +125,16 @@ async def show_job(job_id: Id, operator: GivenOperator) -> JobStory:
 
 @look("/{job_id:int}/wait", raises=(errors.JobNotFound,))
 async def wait_for_job(
-    job_id: Id, backing: GivenBacking, timeout: Annotated[float, QueryParameter(ge=0, le=60)] = 30.0
+    job_id: Id,
+    backing: GivenBacking,
+    gate: GivenGate,
+    scope: Scope,
+    timeout: Annotated[float, QueryParameter(ge=0, le=60)] = 30.0,
 ) -> JobAnswer:
     """Wait until a job has ended, for up to *timeout* seconds; *ended* says whether it has."""
     end = await backing.watch.wait(job_id, timeout)
+    # The token may have been revoked meanwhile.
+    await gate.check(scope)
     result = None if end.result is None else msgspec.json.decode(end.result)
     return JobAnswer(job_id, end.state, end.state.is_final, result, end.error, end.reason)
 
