@@ -15,7 +15,7 @@ from holdfast.errors import AssignmentStale, TokenInvalid
 from holdfast.runners.hearing import RunnerCaller
 from holdfast.store import offers
 from holdfast.web.express import HUNG_UP
-from tests.runners.conftest import Machine, Yard, fence, listed
+from tests.runners.conftest import Machine, OpenYard, Yard, fence, listed
 
 
 async def test_a_command_is_offered_with_its_spec_and_a_token_of_its_own(yard: Yard) -> None:
@@ -171,6 +171,24 @@ async def test_a_runner_that_has_hung_up_is_offered_nothing(yard: Yard, verb: st
     assert machine.worker_id not in yard.desk.dispatcher.waiting
     [job_id] = await yard.enqueue()
     assert (await other.claim(wait=30))[0].job == job_id
+
+
+@pytest.mark.usefixtures("only_woken")
+async def test_a_sync_shows_what_another_server_has_offered_meanwhile(
+    yard: Yard, open_yard: OpenYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is this runner's, there is room for it, and the answer that had it may have been lost."""
+    machine, other = await yard.machine(), await open_yard()
+    monkeypatch.setattr(yard.desk.dispatcher, "notified", lambda *_: None)
+    waiting = asyncio.create_task(machine.sync(free=1, wait=30))
+    await yard.desk_hears(machine)
+    await yard.enqueue()
+    lost = await machine.at(other, machine.number).one()
+    yard.desk.dispatcher.ring(machine.worker_id)
+    [hold] = (await waiting).hold
+    assert (hold.job, hold.attempt, hold.state) == (lost.job, lost.attempt, "offered")
+    assert hold.assignment is not None
+    assert hold.assignment.token != lost.token
 
 
 async def test_an_offer_that_is_accepted_while_it_expires_stays(yard: Yard) -> None:

@@ -216,7 +216,11 @@ class Conversation:
         """Answer what the runner holds by now; what it was not offered in this answer it has to know."""
         runner = await self._hearing.look(caller)
         held = await self._holdings.ask(runner.id)
-        news = {Fence(one.assignment.job_id, one.assignment.attempt): one for one in shown}
+        news = _by_fence(shown)
+        # Another process may have made offers meanwhile, whose own answer may reach nobody.
+        room = 0 if asked.draining else max(0, asked.free - len(shown))
+        others = [one for one in held if not one.accepted and Fence(one.job_id, one.attempt) not in news]
+        news |= _by_fence(await self._show_again(others[:room]))
         grace = self._intervals.cancel_grace
         hold: list[Hold] = []
         listed = [one for one in held if one.accepted or Fence(one.job_id, one.attempt) in news]
@@ -257,6 +261,10 @@ class Conversation:
         for one in held:
             found[one.worker_id].append(one)
         return [found[worker_id] for worker_id in worker_ids]
+
+
+def _by_fence(shown: Iterable[Offer]) -> dict[Fence, Offer]:
+    return {Fence(one.assignment.job_id, one.assignment.attempt): one for one in shown}
 
 
 def _undelivered(held: Iterable[Held]) -> list[Fence]:
