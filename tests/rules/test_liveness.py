@@ -37,6 +37,16 @@ def test_the_intervals_shrink_with_the_silence_that_loses_a_runner() -> None:
     assert Intervals.losing_after(120) == Intervals()
 
 
+@pytest.mark.parametrize("lost_after", [5.0, 10.0, 120.0, 600.0])
+def test_a_runner_that_speaks_when_it_should_is_online(lost_after: float) -> None:
+    """Between two requests lie what is held back and a rest; the former was perhaps not written down."""
+    intervals = Intervals.losing_after(lost_after)
+    longest = intervals.ttl - intervals.lost_after - intervals.loss_grace
+    longest += intervals.sync_wait + intervals.sync_every
+    assert grade(ONLINE, longest, intervals) is RunnerGrade.ONLINE
+    assert intervals.late_after < intervals.offline_after < intervals.lost_after
+
+
 @pytest.mark.parametrize("lost_after", [5.0, 12.0, 60.0, 119.9, 120.0, 121.0, 600.0])
 def test_the_intervals_of_a_runner_are_known_from_its_lease(lost_after: float) -> None:
     """What is stored is how long its lease lasts: whoever reads that grades as the service does."""

@@ -7,9 +7,6 @@ from typing import Self
 
 from holdfast.model.worker import RunnerGrade, WorkerState
 
-# A runner that spoke so recently is not written down again, in seconds.
-REMEMBERED = 2.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
@@ -17,7 +14,7 @@ class Intervals:
 
     *sync_wait* is how long an answer may be held back, *sync_every* the rest between syncs otherwise.
     An offer stands for *offer_for*; *cancel_grace* lies between SIGINT and SIGKILL, *loss_grace* where a
-    runner ends by itself what it has lost.
+    runner ends by itself what it has lost.  One that spoke within *remembered* is not written down again.
     """
 
     sync_every: float = 10.0
@@ -28,6 +25,7 @@ class Intervals:
     offer_for: float = 60.0
     cancel_grace: float = 10.0
     loss_grace: float = 10.0
+    remembered: float = 2.0
 
     @classmethod
     def losing_after(cls, seconds: float) -> Self:
@@ -45,6 +43,7 @@ class Intervals:
             lost_after=seconds,
             offer_for=usual.offer_for * share,
             loss_grace=usual.loss_grace * share,
+            remembered=usual.remembered * share,
         )
 
     @property
@@ -54,15 +53,13 @@ class Intervals:
         What the runner has ended by itself by then, another one may begin; and it was heard so much later
         than was written down.
         """
-        return self.lost_after + self.loss_grace + REMEMBERED
+        return self.lost_after + self.loss_grace + self.remembered
 
     @classmethod
     def leasing_for(cls, ttl: float) -> Self:
         """Return the intervals under which leases last *ttl* seconds: the opposite of `ttl`."""
-        usual, rest = cls(), ttl - REMEMBERED
-        return cls.losing_after(
-            max(rest - usual.loss_grace, rest / (1 + usual.loss_grace / usual.lost_after))
-        )
+        usual = cls()
+        return cls.losing_after(max(ttl - usual.ttl + usual.lost_after, ttl * usual.lost_after / usual.ttl))
 
 
 def grade(state: WorkerState, silence: float, intervals: Intervals) -> RunnerGrade:

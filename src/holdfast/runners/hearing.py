@@ -10,7 +10,7 @@ from typing import Self, TypeAlias
 
 from holdfast.errors import AssignmentForeign, RunnerSuperseded, TokenInvalid
 from holdfast.model.runner import Runner
-from holdfast.rules.liveness import REMEMBERED, Intervals
+from holdfast.rules.liveness import Intervals
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store import runners
@@ -57,7 +57,7 @@ class Hearing(Service):
         runner = await self._words.ask(caller)
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
-        self._known[caller] = (runner, monotonic() + REMEMBERED)
+        self._known[caller] = (runner, monotonic() + self._intervals.remembered)
         return runner
 
     async def look(self, caller: RunnerCaller) -> Runner:
