@@ -108,6 +108,51 @@ async def test_a_head_without_end_is_refused_by_its_size(service: Service) -> No
     assert str(LARGEST_HEAD).encode() in said
 
 
+@pytest.mark.parametrize("header", [b"X-More: " + b"y" * 70_000, b"X-More: 1\r\n" * 9_000])
+async def test_a_large_head_in_one_piece_is_refused_by_its_size(service: Service, header: bytes) -> None:
+    """It is never seen incomplete, and is no smaller for that."""
+    async with line_to(service) as (reader, writer), asyncio.timeout(30):
+        writer.write(WHOLE[:-2] + header + b"\r\n\r\n" + WHOLE)
+        said = await reader.read()
+    assert said.count(b"HTTP/1.1 ") == said.count(b"HTTP/1.1 400 ") == 1
+    assert str(LARGEST_HEAD).encode() in said
+
+
+async def slowly(service: Service, path: str) -> bytes:
+    """The head of a request of a runner, whose body of 40 bytes is still to come."""
+    token = (await (await service.caller()).post("/runner/v1/register", json=MACHINE)).json()["token"]
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 40\r\n\r\n"
+    ).encode()
+
+
+@pytest.mark.parametrize("path", ["/runner/v1/claim", "/runner/v1/leave"], ids=["lane", "framework"])
+@pytest.mark.parametrize("begun", [b"", b'{"number"'], ids=["nothing", "a part"])
+async def test_a_body_that_never_comes_is_hung_up_on(serve: Serve, path: str, begun: bytes) -> None:
+    """Who may ask may hold connections no longer than who may not; a runner asks again after a 408."""
+    service = await serve(body_patience=0.3)
+    head = await slowly(service, path)
+    async with line_to(service) as (reader, writer), asyncio.timeout(30):
+        writer.write(head + begun)
+        said = await reader.read()
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert said.count(b"HTTP/1.1 ") == 1
+
+
+async def test_a_body_that_comes_slowly_is_taken(serve: Serve) -> None:
+    """However long the whole of it takes: each piece has time of its own."""
+    service, body = await serve(body_patience=1.0), b'{"count": 1}'.ljust(40)
+    head = await slowly(service, "/runner/v1/claim")
+    async with line_to(service) as (reader, writer), asyncio.timeout(30):
+        writer.write(head)
+        said = asyncio.create_task(reader.readuntil(b"\r\n"))
+        for at in range(0, 40, 5):
+            await asyncio.wait([said], timeout=0.2)
+            writer.write(body[at : at + 5])
+        assert b" 200 " in await said
+
+
 async def test_a_large_body_behind_a_refusal_is_no_head(service: Service) -> None:
     """It is passed over, and the connection serves the next request."""
     await service.token(Role.ADMIN)

@@ -17,7 +17,7 @@ class WebConfig:
     believed.  *body_limit* bounds a request, in bytes.
     *intervals* are those of runners, which may write *log_limit* bytes of log for one job.  Who takes
     nothing of what is sent for *reader_patience* seconds is cut off, and so is who takes longer than
-    *head_patience* to say what they ask for.
+    *head_patience* to say what they ask for, or sends nothing of a body for *body_patience*.
     """
 
     host: str = "127.0.0.1"
@@ -26,6 +26,7 @@ class WebConfig:
     proxies: tuple[str, ...] = ()
     reader_patience: float = 30.0
     head_patience: float = 15.0
+    body_patience: float = 60.0
     body_limit: int = 4 * 1024 * 1024
     intervals: Intervals = field(default_factory=Intervals)
     log_limit: int = 64 * 1024 * 1024

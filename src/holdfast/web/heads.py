@@ -1,8 +1,8 @@
-"""Bounds the heads of requests: how long one may take, how large it may grow, and that it is for HTTP/1.1.
+"""Bounds requests as they come in: how long a head takes, how large it grows, how long a body rests.
 
 Nobody has shown a token yet while a head comes in, so that whoever sends one without end could hold
-connections and memory of the service for nothing.  uvicorn bounds neither.  It also loses the body of a
-request that offers to go on in another protocol, as some clients do with each.
+connections and memory of the service for nothing.  uvicorn bounds neither, nor a body that never comes.  It
+also loses the body of a request that offers to go on in another protocol, as some clients do with each.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 LARGEST_HEAD = 64 * 1024
+TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class PlainParser(HttpRequestParser):
@@ -51,10 +52,12 @@ class HeadProtocol(HttpToolsProtocol):
     """HTTP on one connection, whose next head has to be there *patience* seconds after its first byte.
 
     That of a new connection is waited for from the beginning.  Between requests a connection may rest for as
-    long as uvicorn keeps it; a body that comes after its request was answered has no more time than a head.
+    long as uvicorn keeps it.  A body may take as long as it likes while each piece of it is there
+    *body_patience* seconds after the one before; once its request was answered it has as little as a head.
     """
 
     patience: ClassVar[float]
+    body_patience: ClassVar[float]
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -74,11 +77,16 @@ class HeadProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._forget_head()
+            self._await_body()
             return
         self._await_head()
         self._head_size += len(data) if is_head else 0
-        if self._head_size > LARGEST_HEAD and not self.transport.is_closing():
-            self.send_400_response(f"The head of a request has at most {LARGEST_HEAD} bytes.")
+        self._bound_head(self._head_size)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be read, for the first reason that there is."""
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
         """Hand the request on, unless its head will be read once more."""
@@ -87,6 +95,10 @@ class HeadProtocol(HttpToolsProtocol):
                 msg = "This is no proxy."
                 raise HttpParserError(msg)
             return
+        # What came at once was never seen incomplete.
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if self._bound_head(size):
+            raise HttpParserError
         self._in_body = True
         super().on_headers_complete()
 
@@ -98,6 +110,13 @@ class HeadProtocol(HttpToolsProtocol):
         self._in_body = False
         self._forget_head()
 
+    def on_response_complete(self) -> None:
+        """Let what is left of the body have no more time than a head."""
+        super().on_response_complete()
+        if self._in_body:
+            self._forget_head()
+            self._await_head()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
         self._forget_head()
@@ -107,6 +126,24 @@ class HeadProtocol(HttpToolsProtocol):
         if self._timer is None:
             self._timer = self.loop.call_later(self.patience, self.transport.close)
 
+    def _bound_head(self, size: int) -> bool:
+        if size > LARGEST_HEAD:
+            self.send_400_response(f"The head of a request has at most {LARGEST_HEAD} bytes.")
+        return size > LARGEST_HEAD
+
+    def _await_body(self) -> None:
+        if self._in_body:
+            self._timer = self.loop.call_later(self.body_patience, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.flow.read_paused:
+            # It is the service that does not take more just now.
+            self._await_body()
+            return
+        if not self.pipeline and not self.cycle.response_started:
+            self.transport.write(TOO_SLOW)
+        self.transport.close()
+
     def _forget_head(self) -> None:
         self._head_size = 0
         if self._timer is not None:
@@ -114,10 +151,10 @@ class HeadProtocol(HttpToolsProtocol):
             self._timer = None
 
 
-def protocol(seconds: float) -> type[HeadProtocol]:
-    """Return the protocol of a server that waits so long for a head."""
+def protocol(head: float, body: float) -> type[HeadProtocol]:
+    """Return the protocol of a server that waits so many seconds for a head, and for a piece of a body."""
 
     class Patient(HeadProtocol):
-        patience = seconds
+        patience, body_patience = head, body
 
     return Patient

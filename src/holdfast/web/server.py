@@ -141,7 +141,7 @@ class WebServer:
             log_config=None,
             access_log=False,
             server_header=False,
-            http=protocol(self.config.head_patience),
+            http=protocol(self.config.head_patience, self.config.body_patience),
             ws="none",
             proxy_headers=bool(self.config.proxies),
             forwarded_allow_ips=list(self.config.proxies),
