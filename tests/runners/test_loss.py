@@ -102,6 +102,19 @@ async def test_a_loss_at_the_last_attempt_is_final(yard: Yard, eventually: Any) 
     assert (await machine.sync(listed(offer))).hold == []
 
 
+async def test_a_cancelled_job_whose_runner_is_lost_keeps_the_reason_of_its_cancel(
+    yard: Yard, eventually: Any
+) -> None:
+    """Why it was to end is what counts; that nobody has seen its end is told behind it."""
+    offer = await begun(yard, machine := await yard.machine())
+    await eventually(lambda: yard.db.value("select count(*) from holdfast.servers"))
+    await Operator(yard.db.database, "me").jobs.cancel(offer.job, reason="too hot")
+    await lose(yard, machine)
+    [(outcome, reason)] = await yard.db.fetch(FINISHED, offer.job)
+    assert outcome == "cancelled"
+    assert reason.endswith("too hot (worker 1 (build-1) stopped renewing its lease)")
+
+
 async def test_a_person_lets_a_held_job_go_on(yard: Yard, eventually: Any) -> None:
     """It waits and says for whom; a resume makes it available, unless it is cancelled."""
     offer = await begun(yard, machine := await yard.machine(), on_loss="hold")

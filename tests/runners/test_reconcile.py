@@ -51,6 +51,20 @@ async def test_an_assignment_that_is_missing_without_an_end_is_requeued_once(yar
     assert reason == ("lost", "runner build-1 does not hold it any more and has reported no end")
 
 
+async def test_what_a_runner_has_ended_while_it_was_cut_off_says_so(yard: Yard) -> None:
+    """It was told to end what another one is going to get, and nobody can report that."""
+    machine = await yard.machine()
+    await yard.enqueue()
+    offer = await machine.one()
+    await machine.start(offer)
+    await yard.db.fetch("update holdfast.workers set renewed_at = renewed_at - interval '5 minutes'")
+    yard.desk.hearing.forget()
+    await machine.sync()
+    [(reason,)] = await yard.db.fetch("select reason from holdfast.attempts where job_id = $1", offer.job)
+    assert reason.startswith("runner build-1 does not hold it any more")
+    assert "out of contact until" in reason
+
+
 async def test_an_accepted_one_that_had_not_begun_is_given_back_unspent(yard: Yard) -> None:
     """Nothing was done, so nothing is counted."""
     machine = await yard.machine()

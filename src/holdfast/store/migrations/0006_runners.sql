@@ -366,10 +366,15 @@ begin
     ), finished as (
         insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
                                             started_at, finished_at, error, parent_id, family_id)
-        select o.job_id, o.queue, o.kind, o.fate, o.reason, o.attempt, o.failures, o.worker_id, o.claimed_at,
-               o.started_at, holdfast.now(), case when o.fate = 'failed' then o.problem || o.reason end,
-               o.parent_id, o.family_id
-        from orphan o where o.fate in ('cancelled', 'failed')
+        select o.job_id, o.queue, o.kind, o.fate, coalesce(c.reason || ' (' || o.reason || ')', o.reason), o.attempt,
+               o.failures, o.worker_id, o.claimed_at, o.started_at, holdfast.now(),
+               case when o.fate = 'failed' then o.problem || o.reason end, o.parent_id, o.family_id
+        from orphan o
+        cross join lateral (
+            select (select a.cancel_reason from holdfast.assignments a
+                    where o.fate = 'cancelled' and a.job_id = o.job_id and a.attempt = o.attempt) as reason
+        ) c
+        where o.fate in ('cancelled', 'failed')
     ), held as (
         insert into holdfast.suspensions as s (run_id, paused, pause_reason, reason, since)
         select o.job_id, true, 'held for a person: ' || o.reason, 'a person', holdfast.now() from orphan o where o.fate = 'held'

@@ -63,11 +63,16 @@ returning a.job_id;
 
 -- name: take_missing
 -- Takes assignments away that a runner had accepted and holds no more, one array per column.  Locks live_jobs rows
--- in id order; see holdfast.take_away for what becomes of them.  Those that were ended meanwhile are left.
+-- in id order; see holdfast.take_away for what becomes of them.  Those that were ended meanwhile are left.  A runner that was
+-- cut off for too long has ended them by itself.
 with missing as materialized (
-    select l.job_id, 'runner ' || w.name || ' does not hold it any more and has reported no end' as reason
+    select l.job_id, 'runner ' || w.name || ' does not hold it any more and has reported no end'
+                     || case when a.term = w.term and w.contact_at > a.accepted_at
+                             then ': it was out of contact until ' || to_char(w.contact_at at time zone 'UTC', 'HH24:MI:SS') || ' UTC'
+                             else '' end as reason
     from unnest($1::bigint[], $2::integer[], $3::bigint[]) as m (job_id, attempt, worker_id)
     join holdfast.live_jobs l on l.job_id = any (array[m.job_id]) and l.attempt = any (array[m.attempt])
+    join holdfast.assignments a on a.job_id = m.job_id and a.attempt = m.attempt
     join holdfast.workers w on w.id = any (array[m.worker_id])
     where l.worker_id = m.worker_id and l.state in ('claimed', 'running')
     order by m.job_id for update of l
