@@ -124,6 +124,20 @@ async def test_an_end_is_told_with_a_signature(
     assert len(await operator.find()) == 1, "what carries deliveries is told of as well"
 
 
+async def test_certificates_are_read_once_and_not_for_each_delivery(
+    scene: Scene, operator: DeliveryOperator, receiver: Receiver, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading them holds the whole service up."""
+    await operator.add("hub", receiver.url)
+    await scene.complete(await scene.one(), await scene.one())
+    await look()
+    courier = Courier(scene.db.database, private=True)
+    monkeypatch.setattr("ssl.create_default_context", None)
+    for delivery in await operator.find():
+        await courier.deliver(delivery.id)
+    assert len(receiver.got) == 2
+
+
 async def test_an_endpoint_that_never_answers_holds_no_other_up(
     scene: Scene,
     operator: DeliveryOperator,

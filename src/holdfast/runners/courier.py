@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 
@@ -29,6 +30,10 @@ class Courier:
 
     database: Database
     private: bool = False
+    # Reading the certificates takes the loop 20 ms. Connections are not shared: a pool knows addresses only.
+    _tls: ssl.SSLContext = field(
+        default_factory=lambda: httpx.create_ssl_context(trust_env=False), init=False, repr=False
+    )
 
     def app(self) -> App:
         """Return the application with the kind that carries deliveries."""
@@ -84,7 +89,7 @@ class Courier:
 
     def _client(self) -> httpx.AsyncClient:
         # No proxy of the environment could reach what we must not, and no redirect leads there.
-        return httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=PATIENCE)
+        return httpx.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=PATIENCE)
 
 
 def _request(
