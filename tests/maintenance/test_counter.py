@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.maintenance.counter import BATCH, REST_FOR_EACH_SECOND, Counter
+from holdfast.model import delivery
 from holdfast.store import counts, workers
 from holdfast.store.counts import UnknownJobs
 from holdfast.store.workers import NewWorker
@@ -133,6 +134,14 @@ async def test_a_run_waits_for_its_version_however_long(scene: Scene, clock: Clo
     await scene.db.fetch("insert into holdfast.workflows (kind) values ('mystery')")
     await duty(Counter, unknown_grace=HOUR).lead(await scene.lead())
     assert await scene.states() == {run_id: "available"}
+
+
+async def test_a_delivery_waits_for_a_service_however_long(scene: Scene, clock: Clock, duty: Any) -> None:
+    """A worker of its queue that has an application's handlers only says nothing about it."""
+    _, carrier_id = await waiting_for_hours(scene, clock)
+    await scene.db.fetch("update holdfast.live_jobs set kind = $1", delivery.KIND)
+    await duty(Counter, unknown_grace=HOUR).lead(await scene.lead())
+    assert await scene.states() == {carrier_id: "available"}
 
 
 async def test_a_job_within_the_grace_waits(scene: Scene, clock: Clock, duty: Any) -> None:

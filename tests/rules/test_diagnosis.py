@@ -1,6 +1,7 @@
 """What the doctor makes of facts, by a table."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,13 @@ def test_a_queue_is_judged(queue: QueueHealth, level: Level) -> None:
     """A queue that an operator has stopped is a warning, one that nobody serves is bad."""
     (finding,) = diagnosis.of_queues([queue])
     assert finding.level is level
+
+
+@pytest.mark.parametrize("change", [{"workers": 0}, {"unknown": ["holdfast:deliver"]}])
+def test_deliveries_want_a_service_and_no_application(change: dict[str, Any]) -> None:
+    """A worker with an application cannot carry them."""
+    (finding,) = diagnosis.of_queues([replace(QUEUE, name="holdfast:deliveries", **change)])
+    assert (finding.level, finding.remedy) == (Level.BAD, "run `holdfast serve`")
 
 
 @pytest.mark.parametrize(

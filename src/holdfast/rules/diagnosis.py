@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.model.delivery import QUEUE as DELIVERIES
 from holdfast.model.health import (
     DeadRows,
     Finding,
@@ -158,6 +159,8 @@ def _queue(queue: QueueHealth) -> Finding | None:
         return warn("queues", f"{waits} and is paused", f"holdfast queues resume {queue.name}")
     if queue.max_running == 0:
         return warn("queues", f"{waits} and its limit is 0", f"holdfast queues limit {queue.name} none")
+    if queue.name == DELIVERIES and (queue.workers == 0 or queue.unknown):
+        return bad("queues", f"{waits} and no service carries them", "run `holdfast serve`")
     if queue.workers == 0:
         return bad(
             "queues",

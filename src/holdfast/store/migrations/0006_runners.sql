@@ -405,7 +405,8 @@ end
 $$;
 
 -- Whether nobody knows a kind; see 0003.  A runner says nothing about the jobs that workers take.  A kind of runs is
--- known for ever: one that wakes after a deploy waits for its version, however long.
+-- known for ever: one that wakes after a deploy waits for its version, however long.  So is what carries deliveries, which
+-- is known to services only.
 create or replace function holdfast.is_unknown(asked_queue text, asked_kind text, grace interval) returns boolean
 language sql stable
 as $$
@@ -421,5 +422,5 @@ as $$
         select from holdfast.queues q where q.name = asked_queue and q.paused
     ) and not exists (
         select from holdfast.workflows f where f.kind = asked_kind
-    )
+    ) and asked_kind <> 'holdfast:deliver'
 $$;
