@@ -22,12 +22,13 @@ from holdfast.errors import (
 )
 from holdfast.maintenance.deliverer import IDLE, Deliverer
 from holdfast.model.delivery import AT_ONCE, DeliveryEvent, DeliveryState
+from holdfast.model.job import NewJob
 from holdfast.model.outcome import Outcome, PutBack
 from holdfast.rules.signature import is_signed
 from holdfast.runners.courier import Courier
-from holdfast.store import attempts
+from holdfast.store import attempts, deliveries, jobs
 from holdfast.store.attempts import Returned
-from holdfast.testing import Clock
+from holdfast.testing import Clock, Probe
 from tests.conftest import StartWorker
 from tests.store.scene import Scene, fence
 
@@ -192,10 +193,11 @@ async def test_an_endpoint_is_told_what_it_wants(
     assert [one.job_id for one in await operator.find(endpoint="retries")] == [again.id]
 
 
+@pytest.mark.parametrize("ahead", [0, 180])
 async def test_an_end_whose_transaction_is_under_way_is_not_missed(
-    scene: Scene, operator: DeliveryOperator, duty: Any
+    scene: Scene, operator: DeliveryOperator, duty: Any, clock: Clock, ahead: float
 ) -> None:
-    """The place of the last look does not pass it, though others that ended later are told."""
+    """The place of the last look does not pass it, however long it takes by whatever clock."""
     await operator.add("hub", "https://example.com")
     late, early = await scene.one(), await scene.one()
     deliverer, term = duty(Deliverer), await scene.lead()
@@ -204,13 +206,120 @@ async def test_an_end_whose_transaction_is_under_way_is_not_missed(
     await transaction.start()
     await scene.complete(late, connection=session)
     await scene.complete(early)
-    await deliverer.lead(term)
-    assert await operator.find() == []
+    if ahead:
+        await clock.advance(ahead)
+    for _ in range(2):
+        await deliverer.lead(term)
+        assert await operator.find() == []
     await transaction.commit()
-    async with asyncio.timeout(20):
-        while len(await operator.find()) < 2:
+    await told(operator, deliverer, term, late.id, early.id)
+
+
+async def test_an_end_that_waits_for_a_lock_is_not_missed(
+    scene: Scene, operator: DeliveryOperator, duty: Any, clock: Clock
+) -> None:
+    """Its time is that of when it began to wait."""
+    await operator.add("hub", "https://example.com")
+    late = await scene.one()
+    deliverer, term = duty(Deliverer), await scene.lead()
+    blocker = await scene.session()
+    transaction = blocker.transaction()
+    await transaction.start()
+    await scene.execute(blocker, "lock table holdfast.finished_completed in share mode")
+    waiting = asyncio.create_task(scene.complete(late, connection=await scene.session()))
+    await scene.blocked()
+    await clock.advance(180)
+    for _ in range(2):
+        await deliverer.lead(term)
+    await transaction.rollback()
+    assert await waiting == [late.id]
+    await told(operator, deliverer, term, late.id)
+
+
+async def test_a_leader_of_another_login_sees_who_still_writes(
+    scene: Scene, operator: DeliveryOperator
+) -> None:
+    """One that may not see what other logins do."""
+    await operator.add("hub", "https://example.com")
+    job, writer, looker = await scene.one(), await scene.session(), await scene.session()
+    stranger = f"stranger_to_{scene.db.schema}"
+    transaction = looker.transaction()
+    await transaction.start()
+    for line in (
+        f"create role {stranger}",
+        f"grant usage on schema {scene.db.schema} to {stranger}",
+        f"grant select on holdfast.endpoints to {stranger}",
+        f"set local role {stranger}",
+    ):
+        await scene.execute(looker, line)
+    async with writer.transaction():
+        await scene.complete(job, connection=writer)
+        horizon = await scene.run(deliveries.delivery_horizon(), looker)
+    await transaction.rollback()
+    assert horizon is not None
+    assert len(horizon.writers) == 1
+
+
+async def test_a_transaction_that_only_enqueues_holds_nothing_up(
+    scene: Scene, operator: DeliveryOperator
+) -> None:
+    """An application may take its time."""
+    await operator.add("hub", "https://example.com")
+    session = await scene.session()
+    async with session.transaction():
+        await scene.run(jobs.enqueue_jobs([NewJob(kind="greet", args="{}", unique_key="once")]), session)
+        horizon = await scene.run(deliveries.delivery_horizon())
+    assert horizon is not None
+    assert horizon.writers == []
+
+
+async def test_who_holds_deliveries_up_is_named(
+    scene: Scene, operator: DeliveryOperator, duty: Any, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for each wait, with the session to end."""
+    monkeypatch.setattr("holdfast.maintenance.deliverer.PATIENCE", 0.0)
+    await operator.add("hub", "https://example.com")
+    job, session = await scene.one(), await scene.session()
+    deliverer, term = duty(Deliverer), await scene.lead()
+    async with session.transaction():
+        await scene.complete(job, connection=session)
+        for _ in range(3):
             await deliverer.lead(term)
-    assert {one.job_id for one in await operator.find()} == {late.id, early.id}
+    [held] = probe.seen("deliveries.held")
+    assert held["writers"].endswith(f"of session {session.get_server_pid()}")
+
+
+async def told(operator: DeliveryOperator, deliverer: Deliverer, term: int, *job_ids: int) -> None:
+    """Look until these ends are told, and nothing else."""
+    async with asyncio.timeout(20):
+        while len(await operator.find()) < len(job_ids):
+            await deliverer.lead(term)
+    assert {one.job_id for one in await operator.find()} == set(job_ids)
+
+
+async def test_an_end_is_told_that_was_begun_after_the_clock_was_set_back(
+    scene: Scene, operator: DeliveryOperator, duty: Any, clock: Clock
+) -> None:
+    """While the writers of the look before that were waited for."""
+    start = await clock.now()
+    await clock.set(start)
+    await operator.add("hub", "https://example.com")
+    first, second = await scene.one(), await scene.one()
+    deliverer, term = duty(Deliverer), await scene.lead()
+    sessions = [await scene.session(), await scene.session()]
+    transactions = [session.transaction() for session in sessions]
+    for transaction in transactions:
+        await transaction.start()
+    await clock.set(start + timedelta(seconds=20))
+    await scene.complete(first, connection=sessions[0])
+    await deliverer.lead(term)
+    await clock.set(start + timedelta(seconds=10))
+    await scene.complete(second, connection=sessions[1])
+    await transactions[0].commit()
+    await deliverer.lead(term)
+    await transactions[1].commit()
+    await clock.set(start + timedelta(seconds=30))
+    await told(operator, deliverer, term, first.id, second.id)
 
 
 async def test_looks_in_small_batches_tell_everything_once(
@@ -234,7 +343,7 @@ async def test_ends_are_told_while_the_clock_of_the_server_stands_behind(
     await operator.add("hub", "https://example.com")
     worker = await scene.worker()
     job_ids = await scene.enqueue(4)
-    deliverer, term, told = duty(Deliverer), await scene.lead(), []
+    deliverer, term, seen = duty(Deliverer), await scene.lead(), []
     start = await clock.now()
     for nth, seconds in enumerate((10, 20, 15, 16)):
         await clock.set(start + timedelta(seconds=seconds))
@@ -243,8 +352,8 @@ async def test_ends_are_told_while_the_clock_of_the_server_stands_behind(
         if nth == 2 and not leads_on:
             deliverer, term = duty(Deliverer), await scene.lead()
         await deliverer.lead(term)
-        told.append([one.job_id for one in await operator.find()])
-    assert told == [job_ids[: nth + 1][::-1] for nth in range(4)]
+        seen.append([one.job_id for one in await operator.find()])
+    assert seen == [job_ids[: nth + 1][::-1] for nth in range(4)]
 
 
 async def test_a_clock_that_is_set_back_has_nothing_told_long_ago_read_again(

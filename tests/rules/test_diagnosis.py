@@ -125,6 +125,7 @@ def test_deliveries_want_a_service_and_no_application(change: dict[str, Any]) ->
         (LeaderHealth(True, 3, 2.0, 2.0), Level.OK),
         (LeaderHealth(True, 3, 99.0, None), Level.WARN),
         (LeaderHealth(True, 3, None, 99.0), Level.WARN),
+        (LeaderHealth(True, 3, None, None, 99.0), Level.WARN),
         (LeaderHealth(False, 3, 99.0, 99.0), Level.BAD),
     ],
 )

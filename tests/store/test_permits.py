@@ -187,7 +187,7 @@ async def test_an_end_is_told_no_earlier_than_deliveries_have_looked(scene: Scen
     horizon = await scene.run(deliveries.delivery_horizon())
     await scene.run(attempts.finish_jobs([late]))
     assert horizon is not None
-    assert await scene.db.value("select finished_at from holdfast.finished_jobs") >= horizon.complete
+    assert await scene.db.value("select finished_at from holdfast.finished_jobs") >= horizon.moment
 
 
 async def test_an_end_that_hands_nothing_on_is_told_as_of_its_report(scene: Scene) -> None:

@@ -80,12 +80,13 @@ class QueueHealth:
 
 @dataclass(frozen=True, slots=True)
 class LeaderHealth:
-    """The leader, and how long the most overdue job and tick have waited for one."""
+    """The leader, and how long the most overdue job and tick, and endpoints, have waited for one."""
 
     leads: bool
     term: int
     overdue_job: float | None
     overdue_tick: float | None
+    overdue_deliveries: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

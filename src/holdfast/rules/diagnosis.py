@@ -187,12 +187,16 @@ def of_leader(leader: LeaderHealth) -> list[Finding]:
                 "start a worker or `up`",
             )
         ]
-    late = {"a scheduled job": leader.overdue_job, "a schedule's tick": leader.overdue_tick}
+    late = {
+        "a scheduled job": leader.overdue_job,
+        "a schedule's tick": leader.overdue_tick,
+        "what endpoints are to be told": leader.overdue_deliveries,
+    }
     found = [
         warn(
             "leader",
             f"{what} is overdue by {seconds:.0f} s",
-            "look into the leader's log for failing services",
+            "look into the leader's log for failing services and held deliveries",
         )
         for what, seconds in late.items()
         if seconds is not None and seconds > LATE

@@ -99,6 +99,9 @@ LINES: Mapping[str, Line] = {
     "queues.counted": Line(_DEBUG, "all jobs are counted, in {seconds:.3f} s"),
     "schedule.fired": Line(_INFO, "schedule {schedule} made jobs {job_ids} ({skipped} ticks skipped)"),
     "schedule.invalid": Line(_ERROR, "schedule {schedule} does not fire: {error}"),
+    "deliveries.held": Line(
+        _WARNING, "for {seconds:.0f} s no endpoint is told anything: {writers} may write an end of then"
+    ),
     "deliveries.made": Line(_DEBUG, "{count} jobs carry deliveries out"),
     "notes.dropped": Line(_WARNING, "{count} notes of an engine are lost: {error}"),
     "schedule.stored": Line(_INFO, "schedule {schedule} is stored"),

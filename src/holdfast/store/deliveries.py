@@ -15,14 +15,15 @@ _SQL = blocks("deliveries")
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """Up to when history is *complete*, as seen at the time *now* of the server."""
+    """History is complete up to *moment* once *writers* are over, as seen at the time *now* of the server."""
 
-    complete: datetime
+    moment: datetime
     now: datetime
+    writers: list[str]
 
 
 def delivery_horizon() -> Statement[Horizon | None]:
-    """Look up to when history is complete; None: nobody wants to be told of anything."""
+    """Look who still writes history; None: nobody wants to be told of anything."""
     return Statement("delivery_horizon", _SQL["delivery_horizon"], (), _horizon)
 
 

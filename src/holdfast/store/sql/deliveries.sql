@@ -1,13 +1,16 @@
 -- name: delivery_horizon
--- Up to when history is complete, and the time now.  It is complete up to the start of the oldest transaction under
--- way.  One that began more than a minute ago is not waited for: no end of an attempt takes so long.  finish_jobs
--- tells of ends up to a twentieth of a second before it.  No row: nobody wants to be told of anything.  Read it in a
--- statement of its own, before history is looked at.
-select greatest(least(holdfast.now(), min(a.xact_start)), holdfast.now() - interval '1 minute') - interval '50 ms',
-       holdfast.now()
-from pg_stat_activity a
-where a.datname = current_database() and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
-having exists (select from holdfast.endpoints);
+-- The moment up to which history is complete once the transactions of the last column are over, and the time now.  These
+-- are all that may have written an end, or may yet with a time from before now: they hold a lock on history or on rows of
+-- live_jobs, or wait for one, from before that time was taken.  Anybody may see them, and no clock has a say.
+-- finish_jobs tells of ends up to a twentieth of a second before it.  No row: nobody wants to be told of anything.  Read it
+-- in a statement of its own, before history is looked at.
+select holdfast.now() - interval '50 ms', holdfast.now(), array(
+    select distinct concat_ws(' of session ', l.virtualtransaction, l.pid) from pg_locks l
+    where l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and (l.mode = 'RowExclusiveLock' and l.relation in ('holdfast.finished_jobs'::regclass, 'holdfast.attempts'::regclass)
+           or l.mode = 'RowShareLock' and l.relation = 'holdfast.live_jobs'::regclass)
+)
+where exists (select from holdfast.endpoints);
 
 -- name: plan_deliveries
 -- Makes a delivery for each end up to $2 that an endpoint wants to be told of, looking at up to $3 ends of each sort
