@@ -2,15 +2,16 @@
 
 import asyncio
 import time
+from datetime import timedelta
 from typing import Any
 
 import holdfast
 from holdfast.maintenance.leadership import Leadership
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
-from holdfast.store import leader
+from holdfast.store import doctor, leader
 from holdfast.store.database import Database
-from holdfast.testing import Probe, ThrowawayDatabase
+from holdfast.testing import Clock, Probe, ThrowawayDatabase
 from tests.store.scene import Scene
 
 TTL = 1.0
@@ -67,6 +68,23 @@ async def test_a_leader_that_stops_renewing_is_followed_in_a_new_term(
         assert second.term == 2
     finally:
         await second.stop()
+
+
+async def test_a_leader_that_died_before_the_clock_was_set_back_is_followed(
+    db: ThrowawayDatabase, probe: Probe, clock: Clock
+) -> None:
+    """Its row lies in the future, and the doctor says so; nobody waits until then."""
+    start = await clock.now()
+    first, second = candidate(db, probe), candidate(db, probe)
+    await clock.set(start + timedelta(hours=1))
+    await first.turn()
+    await clock.set(start)
+    assert (await db.database.run(doctor.leader_health())).ahead == 3600.0
+    await second.turn()
+    assert second.term == 2
+    await first.turn()
+    assert first.term is None
+    assert (await db.database.run(doctor.leader_health())).ahead is None
 
 
 async def test_a_leader_that_resigns_is_followed_at_once(maintain: Any, probe: Probe) -> None:

@@ -1,6 +1,7 @@
 """Jobs are taken from the dead, and only from them."""
 
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from holdfast.maintenance.rescuer import BATCH, LEFT_EVERY, REST, Rescuer
 from holdfast.model.audit import Mandate
 from holdfast.model.job import ClaimedJob
 from holdfast.runtime.service import Service
-from holdfast.store import interventions, workers
+from holdfast.store import interventions, leader, workers
 from holdfast.testing import Clock, Probe, ThrowawayDatabase
 from tests.store.scene import Scene
 
@@ -101,6 +102,28 @@ async def test_a_restart_of_postgresql_gives_everybody_a_full_ttl(
     await duty(Rescuer).lead(await scene.lead())
     assert [told["worker_id"] for told in probe.seen("worker.lost")] == [dead]
     assert not probe.seen("jobs.rescued")
+
+
+async def test_who_died_before_the_clock_was_set_back_is_lost_after_a_ttl(
+    scene: Scene, clock: Clock, duty: Any, probe: Probe
+) -> None:
+    """Its lease lies in the future; that of who lives did too, and has a ttl to be renewed."""
+    # PostgreSQL itself has run for longer than a ttl.
+    start, ahead = await clock.now() + timedelta(days=1), timedelta(hours=1)
+    await clock.set(start + ahead)
+    alive, dead = await scene.worker(ttl=60.0), await scene.worker(ttl=60.0)
+    leading = leader.lead("here", None, 100.0, 104.0)
+    term = await scene.run(leading)
+    await scene.db.fetch("update holdfast.leader set heard_since = '-infinity'")
+    for seconds in (0, 30, 59, 61):
+        assert not probe.seen("worker.lost")
+        await clock.set(start + timedelta(seconds=seconds))
+        await duty(Rescuer).lead(term)
+        assert await scene.run(leading) == term
+        await duty(Rescuer).lead(term)
+        if seconds == 30:
+            await scene.run(workers.renew_worker(alive))
+    assert [told["worker_id"] for told in probe.seen("worker.lost")] == [dead]
 
 
 async def test_an_outage_gives_everybody_a_full_ttl(

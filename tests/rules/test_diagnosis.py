@@ -127,6 +127,7 @@ def test_deliveries_want_a_service_and_no_application(change: dict[str, Any]) ->
         (LeaderHealth(True, 3, None, 99.0), Level.WARN),
         (LeaderHealth(True, 3, None, None, 99.0), Level.WARN),
         (LeaderHealth(False, 3, 99.0, 99.0), Level.BAD),
+        (LeaderHealth(True, 3, None, None, None, 3600.0), Level.BAD),
     ],
 )
 def test_a_leader_is_judged_by_what_is_late(leader: LeaderHealth, level: Level) -> None:

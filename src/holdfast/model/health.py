@@ -80,13 +80,17 @@ class QueueHealth:
 
 @dataclass(frozen=True, slots=True)
 class LeaderHealth:
-    """The leader, and how long the most overdue job and tick, and endpoints, have waited for one."""
+    """The leader, and how long the most overdue job and tick, and endpoints, have waited for one.
+
+    *ahead* says how far in the future it was last heard, where the clock was set back.
+    """
 
     leads: bool
     term: int
     overdue_job: float | None
     overdue_tick: float | None
     overdue_deliveries: float | None = None
+    ahead: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

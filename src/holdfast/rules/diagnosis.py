@@ -187,6 +187,14 @@ def of_leader(leader: LeaderHealth) -> list[Finding]:
                 "start a worker or `up`",
             )
         ]
+    if leader.ahead is not None:
+        return [
+            bad(
+                "leader",
+                f"the leader was heard {leader.ahead:.0f} s in the future: the server's clock was set back",
+                "start a worker or `up`, if none runs: it leads within seconds",
+            )
+        ]
     late = {
         "a scheduled job": leader.overdue_job,
         "a schedule's tick": leader.overdue_tick,

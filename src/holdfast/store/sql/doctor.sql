@@ -100,14 +100,17 @@ order by n.queue;
 
 -- name: leader_health
 -- Whether somebody leads, in which term, and what waits for it, in seconds: the most overdue scheduled job, the
--- most overdue tick, what endpoints are to be told.  Null: nothing is overdue.
+-- most overdue tick, what endpoints are to be told; and by how much the clock was set back since a leader was last heard.
+-- Null: nothing is.
 select d.expires_at > holdfast.now(), d.term,
        (select extract(epoch from holdfast.now() - l.run_at) from holdfast.live_jobs l
         where l.state = 'scheduled' and l.run_at < holdfast.now() order by l.run_at limit 1)::double precision,
        (select extract(epoch from holdfast.now() - min(s.next_tick_at)) from holdfast.schedules s
         where not s.paused and s.next_tick_at < holdfast.now())::double precision,
        (select extract(epoch from holdfast.now() - min(p.moment)) from holdfast.delivery_places p
-        where exists (select from holdfast.endpoints))::double precision
+        where exists (select from holdfast.endpoints))::double precision,
+       (select extract(epoch from d.heard_at - holdfast.now())
+        where d.heard_at > holdfast.now() + interval '1 second')::double precision
 from holdfast.leader d;
 
 -- name: filled_rests

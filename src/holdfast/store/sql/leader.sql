@@ -2,15 +2,17 @@
 -- Renews the duty for its holder, or takes it where it has run out; taking it begins a new term.  Where nobody has renewed
 -- it for more than $4 seconds, nobody may have been able to renew anything, and leaders are heard since now: but once in
 -- two minutes, or a process whose loop stands still again and again would keep the dead from being declared lost.
--- Zero rows: somebody else leads.
+-- Where the duty was renewed in the future, the clock was set back: it counts as run out, or nobody would lead until that
+-- time, and leaders are heard since now as well.  Zero rows: somebody else leads.
 update holdfast.leader d
 set worker_id = $2::bigint, holder = $1::text, expires_at = holdfast.now() + make_interval(secs => $3::double precision),
     term = d.term + case when d.holder = $1::text and d.expires_at > holdfast.now() then 0 else 1 end,
-    heard_at = case when $4::double precision is null then d.heard_at else holdfast.now() end,
-    heard_since = case when isfinite(d.heard_at) and d.heard_at < holdfast.now() - make_interval(secs => $4::double precision)
+    heard_at = case when $4::double precision is null then least(d.heard_at, holdfast.now()) else holdfast.now() end,
+    heard_since = case when d.heard_at > holdfast.now() + interval '1 second'
+                            or isfinite(d.heard_at) and d.heard_at < holdfast.now() - make_interval(secs => $4::double precision)
                             and d.heard_since < holdfast.now() - interval '2 minutes' then holdfast.now()
                        else least(d.heard_since, holdfast.now()) end
-where d.holder = $1::text or d.expires_at <= holdfast.now()
+where d.holder = $1::text or d.expires_at <= holdfast.now() or d.heard_at > holdfast.now() + interval '1 second'
 returning d.term;
 
 -- name: leader_lapse

@@ -94,13 +94,14 @@ select w.state from holdfast.workers w where w.id = $1::bigint;
 -- name: declare_lost
 -- Marks workers whose lease ran out.  A lease cannot run out while nobody can renew it: it gets a full ttl after a restart of
 -- PostgreSQL, and after a time in which no leader was heard, be it an outage of the network, a pause of the server's machine
--- or a jump of its clock; nor that of a runner while no server is there to hear it.
+-- or a jump of its clock; nor that of a runner while no server is there to hear it.  One that ends more than a ttl after the
+-- leader's own duty was given before the clock was set back: it lasts a ttl from when a leader noticed.
 -- Only for the leader of term $1.  Takes the workers' rows for update, so it waits for claims under way.
 with lapsed as (
     select w.id from holdfast.leader d, holdfast.workers w
     where d.term = $1::bigint and d.expires_at > holdfast.now()
       and w.state in ('online', 'draining')
-      and greatest(w.expires_at, pg_postmaster_start_time() + w.ttl, d.heard_since + w.ttl) < holdfast.now()
+      and greatest(case when w.expires_at <= d.expires_at + w.ttl + interval '1 second' then w.expires_at end, pg_postmaster_start_time() + w.ttl, d.heard_since + w.ttl) < holdfast.now()
       and (w.term is null or exists (
           select from holdfast.servers s
           where s.renewed_at > holdfast.now() - least(w.ttl / 4, interval '30 seconds') and s.started_at < holdfast.now() - w.ttl
