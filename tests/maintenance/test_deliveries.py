@@ -415,6 +415,26 @@ async def test_what_is_refused_is_tried_again_and_dies_in_the_end(
     assert audit == [("endpoint.add",), ("delivery.redeliver",), ("delivery.redeliver",)]
 
 
+async def test_of_those_who_ask_for_a_delivery_at_once_one_has_it_made(
+    scene: Scene, operator: DeliveryOperator, look: Look
+) -> None:
+    """The others are told that it is under way, and by which job."""
+    await operator.add("hub", "https://example.com")
+    await scene.complete(await scene.one())
+    await look()
+    await scene.db.fetch("delete from holdfast.live_jobs")
+    [delivery] = await operator.find()
+    session = await scene.session()
+    async with session.transaction():
+        await scene.run(deliveries.lock_delivery(delivery.id), session)
+        asking = [asyncio.create_task(operator.redeliver(delivery.id)) for _ in range(3)]
+        await scene.blocked()
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    [carrier_id] = await scene.db.fetch("select job_id from holdfast.live_jobs")
+    assert [one for one in answers if isinstance(one, int)] == list(carrier_id)
+    assert {one.job_id for one in answers if isinstance(one, StateConflict)} == set(carrier_id)
+
+
 def refused(operator: DeliveryOperator, status: int) -> Callable[[], Awaitable[Any]]:
     """Asks for the deliveries that were answered with *status*."""
 

@@ -96,28 +96,32 @@ class DeliveryOperator:
 
         Raises `DeliveryNotFound`, and `StateConflict` where it is under way.
         """
-        found = await self._database.run(
-            deliveries.list_deliveries(None, None, before=delivery_id + 1, limit=1)
-        )
-        if not found or found[0].id != delivery_id:
-            raise DeliveryNotFound(delivery_id)
-        if found[0].state is DeliveryState.WAITING and found[0].carrier_id is not None:
-            remedy = f"see `holdfast jobs show {found[0].carrier_id}`"
-            raise StateConflict(
-                found[0].carrier_id, action="delivered again", state="under way", remedy=remedy
-            )
         async with self._database.transaction() as connection:
+            found = await self._locked(connection, delivery_id)
             await self._database.run(
                 deliveries.note_delivery(delivery_id, None, "asked for again"), connection
             )
             [handle] = await self._database.run(
-                jobs.enqueue_jobs([carrier(delivery_id, found[0].endpoint)]), connection
+                jobs.enqueue_jobs([carrier(delivery_id, found.endpoint)]), connection
             )
             await self._database.run(deliveries.carry_deliveries([delivery_id], [handle.id]), connection)
             subject = f"delivery {delivery_id}"
-            detail = {"before": {"job": found[0].carrier_id}, "after": {"job": handle.id}}
+            detail = {"before": {"job": found.carrier_id}, "after": {"job": handle.id}}
             await self._audit(connection, "delivery.redeliver", subject, reason, detail)
         return handle.id
+
+    async def _locked(self, connection: Connection, delivery_id: int) -> DeliveryRecord:
+        """Return a delivery that nothing carries, and that nobody else has made again meanwhile."""
+        await self._database.run(deliveries.lock_delivery(delivery_id), connection)
+        newest = deliveries.list_deliveries(None, None, before=delivery_id + 1, limit=1)
+        rows = await self._database.run(newest, connection)
+        if not rows or rows[0].id != delivery_id:
+            raise DeliveryNotFound(delivery_id)
+        [found] = rows
+        if found.state is DeliveryState.WAITING and found.carrier_id is not None:
+            remedy = f"see `holdfast jobs show {found.carrier_id}`"
+            raise StateConflict(found.carrier_id, action="delivered again", state="under way", remedy=remedy)
+        return found
 
     async def _audit(
         self, connection: Connection, action: str, subject: str, reason: str | None, detail: dict[str, object]

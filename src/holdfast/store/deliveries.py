@@ -86,6 +86,11 @@ def note_delivery(delivery_id: int, status: int | None, problem: str | None) -> 
     return Statement("note_delivery", _SQL["note_delivery"], (delivery_id, status, problem), is_any)
 
 
+def lock_delivery(delivery_id: int) -> Statement[bool]:
+    """Lock a delivery until the transaction ends; False: there is none."""
+    return Statement("lock_delivery", _SQL["lock_delivery"], (delivery_id,), is_any)
+
+
 def list_deliveries(
     endpoint: str | None, state: DeliveryState | None, *, before: int | None, limit: int
 ) -> Statement[list[DeliveryRecord]]:

@@ -104,6 +104,10 @@ set status = $2::integer, problem = $3::text, delivered_at = case when $3::text 
 where d.id = $1::bigint
 returning d.id;
 
+-- name: lock_delivery
+-- Locks a delivery until the transaction ends, so that nobody else has it made again meanwhile.  No row: there is none.
+select d.id from holdfast.deliveries d where d.id = $1::bigint for update;
+
 -- name: list_deliveries
 -- Up to $4 deliveries with ids below $3, newest first, of the endpoint named $1 where it is given; where $2 is given only
 -- those that are in that state, which is that of what carries them: delivered, waiting or dead.
