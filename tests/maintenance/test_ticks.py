@@ -140,6 +140,31 @@ async def test_a_look_that_is_out_of_date_fires_nothing(scene: Scene, clock: Clo
     assert await scene.run(moved) is None
 
 
+async def test_an_edit_with_the_same_tick_is_not_undone(scene: Scene, clock: Clock, duty: Make) -> None:
+    """The leader looked before it, and would go on by the former rule."""
+    await clock.set(NOON)
+    await duty(Scheduler).store([HOURLY])
+    seen = await stored(scene)
+    edited = replace(HOURLY, cron="*/20 * * * *")
+    await scene.run(schedules.put_schedule(edited, NOON + minutes(60)))
+    term = await scene.lead()
+    assert await scene.run(schedules.move_schedule(term, seen, NOON + minutes(120))) is None
+    await look(scene, duty(Scheduler), NOON + minutes(60), clock)
+    await look(scene, duty(Scheduler), NOON + minutes(80), clock)
+    assert await ticks(scene) == ["13:00:00Z", "13:20:00Z"]
+
+
+async def test_an_interval_of_many_digits_fires(scene: Scene, clock: Clock, duty: Make) -> None:
+    """Somebody wrote it by hand, finer than it is told apart from another."""
+    await clock.set(NOON)
+    await scene.db.fetch(
+        "insert into holdfast.schedules (name, kind, args, queue, every) "
+        "values ('fine', 'greet', '{}', 'default', 3600.1234567891)"
+    )
+    await duty(Scheduler).lead(await scene.lead())
+    assert (await stored(scene, "fine")).next_tick_at != NOON
+
+
 async def test_a_firing_that_breaks_off_is_made_up_for(scene: Scene, clock: Clock, duty: Make) -> None:
     """The schedule moves on together with its job or not at all."""
     await clock.set(NOON)

@@ -78,7 +78,9 @@ def move_schedule(term: int, schedule: Schedule, next_tick_at: datetime) -> Stat
 
     Answers whether the job of its former tick still lives.
     """
-    parameters = (term, schedule.name, schedule.next_tick_at, next_tick_at)
+    every = None if schedule.every is None else schedule.every.total_seconds()
+    rule = (schedule.cron, every, schedule.timezone)
+    parameters = (term, schedule.name, schedule.next_tick_at, next_tick_at, *rule)
     return Statement("move_schedule", _SQL["move_schedule"], parameters, first_value)
 
 

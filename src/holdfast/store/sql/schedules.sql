@@ -31,11 +31,14 @@ with put as (
 select p.name, pg_notify('holdfast', 'schedules') from put p;
 
 -- name: move_schedule
--- Moves a schedule from tick $3 on to tick $4, as the first step of firing it.  Answers whether the job of its former
--- tick still lives.  Zero rows: it was moved, edited, paused or deleted meanwhile, or somebody else leads.
+-- Moves a schedule with the rule $5, $6, $7 from tick $3 on to tick $4, as the first step of firing it.  Answers whether
+-- the job of its former tick still lives.  Zero rows: it was moved, paused or deleted meanwhile, or got another rule, be it
+-- with the same tick, or somebody else leads.
 -- Only for the leader of term $1.  Locks the schedule's row until the transaction ends, so nobody else fires it.
 update holdfast.schedules s set next_tick_at = $4::timestamptz
 where s.name = $2::text and s.next_tick_at = $3::timestamptz and not s.paused
+  and (s.cron, s.timezone) is not distinct from ($5::text, $7::text)
+  and coalesce(abs(s.every - $6::double precision) < 0.001, true)
   and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
 returning exists (select from holdfast.live_jobs l where l.job_id = s.last_job_id);
 
