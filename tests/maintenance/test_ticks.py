@@ -140,6 +140,33 @@ async def test_a_look_that_is_out_of_date_fires_nothing(scene: Scene, clock: Clo
     assert await scene.run(moved) is None
 
 
+async def test_a_clock_that_was_ahead_leaves_no_schedule_silent(
+    scene: Scene, clock: Clock, duty: Make
+) -> None:
+    """Once it is set back, the rule's next tick fires, and the one of then does not stand in its way."""
+    scheduler = duty(Scheduler)
+    await clock.set(NOON)
+    await scheduler.store([HOURLY])
+    await look(scene, scheduler, NOON + timedelta(days=365), clock)
+    for minute in (1, 60, 60, 120):
+        await finish_all(scene)
+        await look(scene, scheduler, NOON + minutes(minute), clock)
+    assert await ticks(scene) == ["2027-01-15T12:00:00Z", "13:00:00Z", "14:00:00Z"]
+
+
+async def test_a_clock_that_is_set_back_a_little_repeats_no_tick(
+    scene: Scene, clock: Clock, duty: Make
+) -> None:
+    """It fired the first time round."""
+    scheduler = duty(Scheduler)
+    await clock.set(NOON)
+    await scheduler.store([HOURLY])
+    for minute in (60, 59, 60, 120):
+        await look(scene, scheduler, NOON + minutes(minute), clock)
+        await finish_all(scene)
+    assert await ticks(scene) == ["13:00:00Z", "14:00:00Z"]
+
+
 async def test_an_edit_with_the_same_tick_is_not_undone(scene: Scene, clock: Clock, duty: Make) -> None:
     """The leader looked before it, and would go on by the former rule."""
     await clock.set(NOON)

@@ -10,7 +10,7 @@ from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.leadership import Leadership
 from holdfast.model.schedule import Schedule
-from holdfast.rules.ticks import check_schedule, due_ticks, first_tick, without_overlap
+from holdfast.rules.ticks import check_schedule, due_ticks, first_tick, has_strayed, without_overlap
 from holdfast.runtime.events import Events
 from holdfast.store import schedules
 from holdfast.store.database import Database
@@ -33,6 +33,7 @@ class Scheduler(Duty):
     ) -> None:
         super().__init__(database, leadership, config, events)
         self._reported: dict[str, str] = {}
+        self._standing: dict[str, tuple[Schedule, datetime]] = {}
 
     async def store(self, declared: Sequence[Schedule]) -> None:
         """Store the schedules of the application; raises `ScheduleInvalid`.  Not only for the leader."""
@@ -58,9 +59,13 @@ class Scheduler(Duty):
 
     async def _look_at(self, term: int, schedule: Schedule, now: datetime) -> datetime | None:
         """Fire *schedule* if it is due; answer its next tick, None where it has no sensible one."""
-        if schedule.next_tick_at is not None and schedule.next_tick_at > now:
-            return schedule.next_tick_at
         try:
+            if (
+                schedule.next_tick_at is not None
+                and schedule.next_tick_at > now
+                and self._stands(schedule, now)
+            ):
+                return schedule.next_tick_at
             check_schedule(schedule)
             next_tick_at = await self._fire(term, schedule, now)
         except InputInvalid as error:
@@ -68,6 +73,16 @@ class Scheduler(Duty):
             return None
         self._reported.pop(schedule.name, None)
         return next_tick_at
+
+    def _stands(self, schedule: Schedule, now: datetime) -> bool:
+        # Reading a rule may take a millisecond, and looks are many: once will do until the clock is set back.
+        known, since = self._standing.get(schedule.name, (None, now))
+        if known == schedule and since <= now:
+            return True
+        if has_strayed(schedule, now=now):
+            return False
+        self._standing[schedule.name] = (schedule, now)
+        return True
 
     async def _fire(self, term: int, schedule: Schedule, now: datetime) -> datetime:
         plan = due_ticks(schedule, now=now)

@@ -15,6 +15,8 @@ from holdfast.rules.cron import Cron, Interval, Rhythm
 
 # A tick that fires this late still counts as on time.
 GRACE = timedelta(seconds=60)
+# What a clock repeats that is set back by at most so much fires the first time round.
+REPEATED = timedelta(hours=1)
 MOST_MISSED = 1_000
 PRIORITIES = range(10)
 # Past this many, due ticks are no longer counted: a clock that jumped by years must not hold the leader up.
@@ -69,6 +71,15 @@ def first_tick(schedule: Schedule, *, now: datetime) -> datetime:
     return rhythm_of(schedule).next_after(now)
 
 
+def has_strayed(schedule: Schedule, *, now: datetime) -> bool:
+    """Return whether the stored tick lies beyond the rule's next one: a clock was ahead then."""
+    if schedule.next_tick_at is None or schedule.next_tick_at <= now:
+        return False
+    if schedule.last_tick_at is not None and now < schedule.last_tick_at <= now + REPEATED:
+        return False
+    return rhythm_of(schedule).next_after(now) < schedule.next_tick_at
+
+
 def due_ticks(schedule: Schedule, *, now: datetime) -> TickPlan:
     """Return which due ticks of *schedule* fire, under its policy for missed ones.
 
@@ -79,7 +90,8 @@ def due_ticks(schedule: Schedule, *, now: datetime) -> TickPlan:
     if schedule.paused or schedule.next_tick_at is None:
         return TickPlan((), 0, rhythm.next_after(now))
     if schedule.next_tick_at > now:
-        return TickPlan((), 0, schedule.next_tick_at)
+        strayed = has_strayed(schedule, now=now)
+        return TickPlan((), 0, rhythm.next_after(now) if strayed else schedule.next_tick_at)
     limit = schedule.max_missed if schedule.missed is MissedTicks.ALL else 1
     # One step back, for the stored tick is itself due; it does not fire if an edit took it out of the rhythm.
     start = schedule.next_tick_at - timedelta(microseconds=1)
