@@ -508,4 +508,8 @@ async def test_wrong_use_is_named(operator: DeliveryOperator) -> None:
         await operator.redeliver(7)
     with pytest.raises(OptionInvalid):
         await operator.add("file", "file:///etc/passwd")
+    with pytest.raises(OptionInvalid, match="queue"):
+        await operator.add("none", "https://example.com", Wish(queues=[""]))
+    with pytest.raises(OptionInvalid, match=r"kind .* it has 201 characters"):
+        await operator.add("long", "https://example.com", Wish(kinds=["k" * 201]))
     assert [one.name for one in await operator.endpoints()] == ["hub"]

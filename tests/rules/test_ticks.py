@@ -203,6 +203,10 @@ def test_overlap_policy_decides_beside_a_live_job(
         ({"priority": 10}, "priority is 10"),
         ({"max_missed": 0}, "max_missed is 0"),
         ({"max_missed": 1_001}, "max_missed is 1001"),
+        ({"max_missed": "5"}, "max_missed is '5': give a whole number"),
+        ({"max_missed": 1.5}, "max_missed is 1.5: give a whole number"),
+        ({"timezone": None}, "timezone is None: give text"),
+        ({"cron": None, "every": MINUTE, "timezone": 5}, "timezone is 5: give text"),
     ],
 )
 def test_bad_schedule_is_refused(change: dict[str, object], named: str) -> None:

@@ -48,6 +48,9 @@ class DeliveryOperator:
         """
         wish = wish or Wish()
         checked_text("name", name, most=200)
+        for option, names in (("queue", wish.queues), ("kind", wish.kinds)):
+            for one in names:
+                checked_text(option, one, most=200)
         destination(url)
         secret = f"hfs_{secrets.token_urlsafe(SECRET_BYTES)}"
         new = NewEndpoint(

@@ -60,9 +60,14 @@ def check_schedule(schedule: Schedule) -> None:
         raise ScheduleInvalid(subject, "give it a name and a kind")
     if schedule.priority not in PRIORITIES:
         raise ScheduleInvalid(subject, f"priority is {schedule.priority}: give one from 0 to 9")
-    if not 1 <= schedule.max_missed <= MOST_MISSED:
-        problem = f"max_missed is {schedule.max_missed}: give one from 1 to {MOST_MISSED}"
+    # A number with a fraction would be cut off on its way to the database, without a word.
+    if type(schedule.max_missed) is not int or not 1 <= schedule.max_missed <= MOST_MISSED:
+        problem = f"max_missed is {schedule.max_missed!r}: give a whole number from 1 to {MOST_MISSED}"
         raise ScheduleInvalid(subject, problem)
+    if not isinstance(schedule.timezone, str):
+        raise ScheduleInvalid(
+            subject, f"timezone is {schedule.timezone!r}: give text such as 'Europe/Berlin'"
+        )
     rhythm_of(schedule)
 
 
