@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli.delivering import SLOTS
 from holdfast.client.delivery_operator import DeliveryOperator, Wish
 from holdfast.errors import (
     DeliveryFailed,
@@ -166,6 +167,35 @@ async def test_an_endpoint_that_never_answers_holds_no_other_up(
         await work(Courier(scene.db.database, private=True).app(), slots=2 * AT_ONCE)
         await eventually(lambda: operator.find(endpoint="hub", state=DeliveryState.DELIVERED))
         assert {one.state for one in await operator.find(endpoint="deaf")} == {DeliveryState.WAITING}
+        never.set()
+
+
+async def test_a_service_has_room_beside_many_endpoints_that_never_answer(
+    scene: Scene,
+    operator: DeliveryOperator,
+    receiver: Receiver,
+    look: Look,
+    work: StartWorker,
+    eventually: Callable[..., Awaitable[Any]],
+) -> None:
+    """Each has its slots, and what is to be told to them is older."""
+    never = asyncio.Event()
+
+    async def hang(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await never.wait()
+        writer.close()
+
+    async with await asyncio.start_server(hang, "127.0.0.1", 0) as deaf:
+        for nth in range(20):
+            await operator.add(f"deaf {nth}", f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/")
+        for _ in range(2 * AT_ONCE):
+            await scene.complete(await scene.one())
+        await look()
+        await operator.add("hub", receiver.url, Wish(kinds=["greet"]))
+        await scene.complete(await scene.one())
+        await look()
+        await work(Courier(scene.db.database, private=True).app(), slots=SLOTS)
+        await eventually(lambda: operator.find(endpoint="hub", state=DeliveryState.DELIVERED))
         never.set()
 
 

@@ -8,8 +8,9 @@ from holdfast.runners.courier import Courier
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.worker import Worker
 
-# Each waits for somebody else's server, so there may be many: eight endpoints that do not answer fill them.
-SLOTS = 8 * AT_ONCE
+# Each waits for somebody else's server, which costs next to nothing. Forty endpoints that do not answer fill
+# them, and what others are to be told waits until those have given up.
+SLOTS = 40 * AT_ONCE
 
 
 class DeliveryWorker:
