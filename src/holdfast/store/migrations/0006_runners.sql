@@ -2,7 +2,8 @@
 -- (assignments), what they gave back (artifacts), and who hears them (servers).
 
 -- A runner is a row of workers whose term is set: it grows with every registration under its name, and token_id is of the
--- one token that speaks for it in this term, null once that was revoked.  capacity limits single queues; drain_requested_at outlives registrations; contact_at is since when it has been heard without a gap.
+-- one token that speaks for it in this term, null once that was revoked.  capacity limits single queues;
+-- drain_requested_at outlives registrations; contact_at is since when it has been heard without a gap.
 alter table holdfast.workers
     add column term               integer,
     add column token_id           bigint,

@@ -101,7 +101,8 @@ with lapsed as (
     select w.id from holdfast.leader d, holdfast.workers w
     where d.term = $1::bigint and d.expires_at > holdfast.now()
       and w.state in ('online', 'draining')
-      and greatest(case when w.expires_at <= d.expires_at + w.ttl + interval '1 second' then w.expires_at end, pg_postmaster_start_time() + w.ttl, d.heard_since + w.ttl) < holdfast.now()
+      and greatest(case when w.expires_at <= d.expires_at + w.ttl + interval '1 second' then w.expires_at end,
+                   pg_postmaster_start_time() + w.ttl, d.heard_since + w.ttl) < holdfast.now()
       and (w.term is null or exists (
           select from holdfast.servers s
           where s.renewed_at > holdfast.now() - least(w.ttl / 4, interval '30 seconds') and s.started_at < holdfast.now() - w.ttl
