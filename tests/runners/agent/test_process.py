@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ProgramRefused
+from holdfast.runners.agent.command import report_of
 from holdfast.runners.agent.process import Command, Program, ProgramEnd
 
 
@@ -139,6 +140,30 @@ async def test_a_signal_reaches_the_whole_group(tmp_path: Path, heard: Heard) ->
     end = await program.wait()
     assert end.code != 0
     assert not is_alive(int(heard.streams["stdout"].split()[0]))
+
+
+async def test_a_program_ends_when_its_runner_stands_still(tmp_path: Path, heard: Heard) -> None:
+    """Its keeper hears nothing any more; that children of the program end is no word of the runner."""
+    code = "for _ in $(seq 1000); do (sleep 0.05 &) ; sleep 0.05; done"
+    program = await Program.start(shell(f"echo $$; {code}", tmp_path), heard, patience=0.4)
+    await heard.until(b"\n")
+    pid = int(heard.streams["stdout"])
+    async with asyncio.timeout(20):
+        # The loop of this process stands still until the program is gone.
+        began = time.monotonic()
+        while is_alive(pid):
+            assert time.monotonic() - began < 20
+            time.sleep(0.02)  # noqa: ASYNC251 - that is what is tried
+        end = await program.wait()
+    assert (end.code, end.abandoned) == (None, True)
+    assert report_of(end, "", []).reason == "its runner stood still, and another one might have begun it"
+
+
+async def test_a_program_goes_on_while_its_runner_is_there(tmp_path: Path, heard: Heard) -> None:
+    """However long it runs, compared with the patience of its keeper."""
+    program = await Program.start(shell("sleep 1; echo done", tmp_path), heard, patience=0.2)
+    end = await program.wait()
+    assert (end.code, heard.streams["stdout"]) == (0, b"done\n")
 
 
 DAEMON = (

@@ -93,7 +93,9 @@ def report_of(end: ProgramEnd, tail: str, artifacts: list[str]) -> Report:
     result = result_of(end, artifacts)
     if end.code == 0:
         return Report(outcome=Outcome.COMPLETED, result=result)
-    if end.code is None:
+    if end.abandoned:
+        reason = "its runner stood still, and another one might have begun it"
+    elif end.code is None:
         reason = "its keeper was killed (the kernel does that when memory runs out)"
     elif end.code < 0:
         reason = f"killed by {end.signal_name}"

@@ -226,7 +226,9 @@ class Execution:
         return None
 
     async def _run(self, work: Work) -> ProgramEnd:
-        program = await Program.start(work.command, self._logs.write, channel=work.channel)
+        program = await Program.start(
+            work.command, self._logs.write, channel=work.channel, patience=self._patience
+        )
         self.state = RUNNING
         self._ladder = Ladder(program, self._step)
         if self.cause is not None:
@@ -265,6 +267,12 @@ class Execution:
         self.rung = rung
         self._bench.events.emit("assignment.stopping", fence=self.fence, rung=rung.value)
         self._bench.changed()
+
+    @property
+    def _patience(self) -> float | None:
+        # The server counts from when this runner spoke last, which may be a whole wait before it froze.
+        intervals = self._bench.intervals
+        return intervals.lost_after - intervals.sync_wait if self.assignment.on_loss == "retry" else None
 
     @property
     def _grace(self) -> float:

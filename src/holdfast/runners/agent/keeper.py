@@ -3,6 +3,7 @@
 It runs as a script of its own with the standard library alone, so it starts at once.  On Linux it adopts
 what a program leaves behind (a daemon, a child in a session of its own), and it kills all of it when the
 program has ended or the runner is gone: nobody may work on for an attempt that another runner may hold.
+So it does where the order names a *patience* and the runner says nothing for so many seconds: it is frozen.
 
 It is told what to start, and is asked for signals, by lines of JSON on the socket that its argument names; it
 answers there with ``began`` or ``refused``, and at last with ``ended``.
@@ -50,12 +51,14 @@ class Keeper:
     def __init__(self, line: socket.socket) -> None:
         self._line, self._heard = line, b""
         self._pid = 0
+        self._patience: float | None = None
 
     def keep(self) -> None:
         """Start the program, pass signals on, and tell how it ended."""
         order = self._order()
         if order is None:
             return
+        self._patience = order.get("patience")
         # Told by a byte of the child's end, so that waiting for it and for the runner is one wait.
         ended, ending = os.pipe()
         os.set_blocking(ending, False)
@@ -73,9 +76,14 @@ class Keeper:
         self._tell(ended=_exit_of(status), orphans=orphans, usage=_usage())
 
     def _until_end(self, ended: int) -> int | None:
-        """Wait for the program; None: the runner is gone."""
+        """Wait for the program; None: the runner is gone, or silent for too long."""
+        heard_at = time.monotonic()
         while True:
-            readable, _, _ = select.select([self._line.fileno(), ended], [], [])
+            silence = time.monotonic() - heard_at
+            rest = None if self._patience is None else max(0.0, self._patience - silence)
+            readable, _, _ = select.select([self._line.fileno(), ended], [], [], rest)
+            if not readable:
+                return None
             if ended in readable:
                 os.read(ended, 4096)
                 status = reap(self._pid)
@@ -85,9 +93,13 @@ class Keeper:
                 order = self._order()
                 if order is None:
                     return None
+                heard_at = time.monotonic()
                 self._obey(order)
 
     def _obey(self, order: dict[str, Any]) -> None:
+        if "signal" not in order:
+            # The runner says that it is there.
+            return
         number = signal.Signals(order["signal"])
         if number is signal.SIGKILL:
             kill_all(self._pid, wait=False)

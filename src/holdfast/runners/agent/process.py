@@ -24,6 +24,8 @@ from holdfast.runners.agent import keeper
 READ_SIZE = 64 * 1024
 # How long the streams may stay open after everything that could write to them is dead, in seconds.
 LONGEST_ECHO = 5.0
+# How often a keeper hears of the runner within its patience.
+BEATS = 4
 
 # Called with the name of a stream and its next bytes.
 Listener = Callable[[str, bytes], None]
@@ -54,12 +56,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 class ProgramEnd:
     """How a program ended: *code* as a shell's parent sees it, a signal as a negative number.
 
-    *code* is None where the program was lost with its keeper.  *orphans* counts what it had left running.
+    *code* is None where the program was lost with its keeper, or where that ended it because the runner had
+    said nothing for too long: then it is *abandoned*.  *orphans* counts what it had left running.
     """
 
     code: int | None
     orphans: int = 0
     usage: Usage = field(default_factory=Usage)
+    abandoned: bool = False
 
     @property
     def signal_name(self) -> str | None:
@@ -129,6 +133,7 @@ class Program:
     ) -> None:
         self._process, self._reader, self._writer, self._pipes = process, reader, writer, pipes
         self._began = asyncio.get_running_loop().time()
+        self._beats: asyncio.TimerHandle | None = None
         self.pid = 0
         self._pumps = [
             asyncio.create_task(_pump(name, pipe.reader, listener), name=f"holdfast {name}")
@@ -136,11 +141,19 @@ class Program:
         ]
 
     @classmethod
-    async def start(cls, command: Command, listener: Listener, *, channel: int | None = None) -> Self:
+    async def start(
+        cls,
+        command: Command,
+        listener: Listener,
+        *,
+        channel: int | None = None,
+        patience: float | None = None,
+    ) -> Self:
         """Start *command*; raises `ProgramRefused` where the system will not.
 
         *listener* gets every piece of its output as soon as it is there.  *channel* is a file descriptor
-        that the program inherits under the same number.
+        that the program inherits under the same number.  With *patience* its keeper ends it where this
+        process stands still for so many seconds: another runner may begin its job then.
         """
         ours, theirs = socketpair()
         with theirs, ExitStack() as undo:
@@ -154,14 +167,19 @@ class Program:
             undo.pop_all()
         program = cls(process, reader, writer, pipes, listener)
         try:
-            await program._begin(command)
+            await program._begin(command, patience)
         except BaseException:
             await program._leave()
             raise
         return program
 
-    async def _begin(self, command: Command) -> None:
-        order = {"argv": list(command.argv), "cwd": str(command.cwd), "env": dict(command.env)}
+    async def _begin(self, command: Command, patience: float | None) -> None:
+        order: dict[str, Any] = {
+            "argv": list(command.argv),
+            "cwd": str(command.cwd),
+            "env": dict(command.env),
+        }
+        order["patience"] = patience
         # Escaped as JSON's standard library does it, for a variable may hold bytes that are no text.
         self._writer.write(json.dumps(order).encode() + b"\n")
         told = await self._told()
@@ -169,6 +187,14 @@ class Program:
             name = (told and told.file) or command.argv[0]
             raise ProgramRefused(name, (told and told.refused) or "its keeper ended before it began")
         self.pid = told.began
+        if patience is not None:
+            self._beat(patience / BEATS)
+
+    def _beat(self, every: float) -> None:
+        """Say that this process is there."""
+        with suppress(OSError):
+            self._writer.write(b"{}\n")
+        self._beats = asyncio.get_running_loop().call_later(every, self._beat, every)
 
     async def _told(self) -> Told | None:
         try:
@@ -196,10 +222,17 @@ class Program:
         if told is None:
             return ProgramEnd(code=None, usage=Usage(wall_seconds=round(wall, 6)))
         usage: dict[str, Any] = {**(told.usage or {}), "wall_seconds": round(wall, 6)}
-        return ProgramEnd(code=told.ended, orphans=told.orphans, usage=msgspec.convert(usage, Usage))
+        return ProgramEnd(
+            code=told.ended,
+            orphans=told.orphans,
+            usage=msgspec.convert(usage, Usage),
+            abandoned=told.ended is None,
+        )
 
     async def _leave(self) -> None:
         """Hang up, which has the keeper kill what is left and end."""
+        if self._beats is not None:
+            self._beats.cancel()
         self._writer.close()
         for pump in self._pumps:
             pump.cancel()
