@@ -31,6 +31,7 @@ from holdfast.engine.store import EngineStore
 from holdfast.model.outcome import Cancel, Retry, Snooze
 from holdfast.model.step import ActivityRecord, StepRecord, StepState
 from holdfast.model.worker import Renewal
+from holdfast.runtime.events import Events
 from holdfast.store.workers import Rescued
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "EngineStore",
+    "Events",
     "Fail",
     "Keeper",
     "Outcome",

@@ -277,4 +277,4 @@ def _for_child(options: ChildOptions) -> Options:
 
 def _detail(policy: str, requests: Sequence[JobRequest]) -> dict[str, Any]:
     runs = any(request.is_run for request in requests)
-    return {"policy": waits.checked_policy(policy), "count": len(requests), "runs": str(runs).lower()}
+    return {"policy": waits.checked_policy(policy), "count": len(requests), "runs": runs}

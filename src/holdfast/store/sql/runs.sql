@@ -71,7 +71,7 @@ with recursive tree as (
     select c.job_id from tree t
     cross join lateral (
         select l.job_id from holdfast.live_jobs l
-        where l.parent_id = t.job_id and '{"policy": "cancel", "runs": "true"}' <@ (
+        where l.parent_id = t.job_id and '{"policy": "cancel", "runs": true}' <@ (
             select s.detail from holdfast.steps s
             where s.run_id = t.job_id and s.child_id = l.family_id limit 1
         )
@@ -109,7 +109,7 @@ with recursive tree as (
     select c.job_id from tree t
     cross join lateral (
         select l.job_id from holdfast.live_jobs l
-        where l.parent_id = t.job_id and '{"policy": "cancel", "runs": "true"}' <@ (
+        where l.parent_id = t.job_id and '{"policy": "cancel", "runs": true}' <@ (
             select s.detail from holdfast.steps s
             where s.run_id = t.job_id and s.child_id = l.family_id limit 1
         )
