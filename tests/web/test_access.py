@@ -179,7 +179,7 @@ async def test_guessing_is_stopped(serve: Serve, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("address", "told"),
     [
-        ("/api/v1/jobs?stat=failed", "no query parameter 'stat': it takes before, ended_since"),
+        ("/api/v1/jobs?stat=failed", "no query parameter 'stat': it takes before, concurrency_key"),
         ("/api/v1/jobs?state=failed&limit=1&x=", "no query parameter 'x': it takes before"),
         ("/api/v1/queues?a=1", "no query parameter 'a': it takes none"),
         ("/api/v1/jobs/1?a=1", "no query parameter 'a': it takes none"),

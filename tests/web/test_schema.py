@@ -14,13 +14,15 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from holdfast.client.job_verbs import EVERY_JOB
+from holdfast.client.operator import Operator
 from holdfast.model.token import Role
 from holdfast.rules.liveness import Intervals
 from tests.web.conftest import Serve, Service
 
 EXAMPLES = 6
 PROTOCOL, REGISTER = "/runner/v1/", "/runner/v1/register"
-SHOW = "/api/v1/jobs/{job_id}"
+SHOW, WAIT = "/api/v1/jobs/{job_id}", "/api/v1/jobs/{job_id}/wait"
 CHECKS = (
     schemathesis.checks.not_a_server_error,
     status_code_conformance,
@@ -112,6 +114,10 @@ async def broken(service: Service, change: Callable[[dict[str, Any]], None] = la
     for each in schemathesis.openapi.from_dict(described).get_all_operations():
         assert isinstance(each, Ok), "the schema itself is wrong"
         operation = each.ok()
+        if operation.path == WAIT:
+            # Whoever hits upon one that lives would wait for half a minute, each time.
+            await Operator(service.db.database, "ada").jobs.cancel_many(EVERY_JOB)
+            await service.db.fetch("delete from holdfast.live_jobs")
         try:
             shown = runner if operation.path.startswith(PROTOCOL) and operation.path != REGISTER else token
             await asyncio.to_thread(attacked, operation, service.url, shown)

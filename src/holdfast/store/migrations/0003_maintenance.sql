@@ -101,3 +101,27 @@ alter table holdfast.schedules
 -- make their statements begin again.
 select holdfast.make_partition(parent, (holdfast.now() at time zone 'UTC')::date + n)
 from unnest(array['finished_completed', 'finished_unhappy', 'job_logs']) parent, generate_series(0, 1) n;
+
+-- Deletes up to *at_most* shapes that no living job has, where there are more than *kept*; answers how many.  First locks
+-- them, passing over those that somebody is about to use, then looks again who uses them.
+create function holdfast.prune_routes(kept integer, at_most integer) returns integer
+language plpgsql
+as $$
+declare
+    idle integer[];
+    deleted integer;
+begin
+    if (select count(*) from holdfast.routes) <= kept then
+        return 0;
+    end if;
+    idle := array(
+        select r.id from holdfast.routes r
+        where r.id not in (select l.route_id from holdfast.live_jobs l where l.route_id is not null)
+        order by r.id limit at_most for update skip locked
+    );
+    delete from holdfast.routes r
+    where r.id = any (idle) and r.id not in (select l.route_id from holdfast.live_jobs l where l.route_id is not null);
+    get diagnostics deleted = row_count;
+    return deleted;
+end
+$$;

@@ -44,3 +44,22 @@ alter table holdfast.audit_log
     add address text default nullif(current_setting('holdfast_audit.address', true), '');
 -- What machines enqueue is noted as well, and is the only thing in the log that is forgotten.
 create index audit_log_enqueues on holdfast.audit_log (at) where action = 'job.enqueue';
+
+-- The arguments of a command as people are shown them: without the values of the variables that its `secrets` names.
+-- Plain SQL may have written anything, so nothing is taken for granted.
+create function holdfast.masked_args(args jsonb) returns jsonb
+language sql immutable
+as $$
+    select case
+        when jsonb_typeof($1 -> 'env') = 'object' and jsonb_typeof($1 -> 'secrets') = 'array' then
+            jsonb_set($1, '{env}', (
+                select coalesce(jsonb_object_agg(e.name, case when $1 -> 'secrets' ? e.name then '"***"' else e.value end), '{}')
+                from jsonb_each($1 -> 'env') as e (name, value)))
+        else $1
+    end
+$$;
+
+-- The arguments of a job as people are shown them.  Apart from masked_args, so that it costs others nothing.
+create function holdfast.shown_args(kind text, args jsonb) returns jsonb
+language sql immutable
+as $$ select case when $1 = 'command' then holdfast.masked_args($2) else $2 end $$;

@@ -131,25 +131,6 @@ as $$
     from holdfast.jobs j where j.id = $1
 $$;
 
--- The arguments of a command as people are shown them: without the values of the variables that its `secrets` names.
--- Plain SQL may have written anything, so nothing is taken for granted.
-create function holdfast.masked_args(args jsonb) returns jsonb
-language sql immutable
-as $$
-    select case
-        when jsonb_typeof($1 -> 'env') = 'object' and jsonb_typeof($1 -> 'secrets') = 'array' then
-            jsonb_set($1, '{env}', (
-                select coalesce(jsonb_object_agg(e.name, case when $1 -> 'secrets' ? e.name then '"***"' else e.value end), '{}')
-                from jsonb_each($1 -> 'env') as e (name, value)))
-        else $1
-    end
-$$;
-
--- The arguments of a job as people are shown them.  Apart from masked_args, so that it costs others nothing.
-create function holdfast.shown_args(kind text, args jsonb) returns jsonb
-language sql immutable
-as $$ select case when $1 = 'command' then holdfast.masked_args($2) else $2 end $$;
-
 -- The route of a shape, made where it is new, and kept until the transaction ends.
 create function holdfast.route_for(queue text, kind text, labels text[], runner text) returns integer
 language plpgsql
@@ -169,30 +150,6 @@ begin
         insert into holdfast.routes (queue, kind, labels, runner) values (queue, kind, sorted, runner)
         on conflict do nothing;
     end loop;
-end
-$$;
-
--- Deletes up to *at_most* shapes that no living job has, where there are more than *kept*; answers how many.  First locks
--- them, passing over those that somebody is about to use, then looks again who uses them.
-create function holdfast.prune_routes(kept integer, at_most integer) returns integer
-language plpgsql
-as $$
-declare
-    idle integer[];
-    deleted integer;
-begin
-    if (select count(*) from holdfast.routes) <= kept then
-        return 0;
-    end if;
-    idle := array(
-        select r.id from holdfast.routes r
-        where r.id not in (select l.route_id from holdfast.live_jobs l where l.route_id is not null)
-        order by r.id limit at_most for update skip locked
-    );
-    delete from holdfast.routes r
-    where r.id = any (idle) and r.id not in (select l.route_id from holdfast.live_jobs l where l.route_id is not null);
-    get diagnostics deleted = row_count;
-    return deleted;
 end
 $$;
 
