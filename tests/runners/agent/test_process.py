@@ -166,6 +166,19 @@ async def test_a_program_goes_on_while_its_runner_is_there(tmp_path: Path, heard
     assert (end.code, heard.streams["stdout"]) == (0, b"done\n")
 
 
+async def test_the_end_of_a_program_is_heard_by_a_runner_that_spoke_after_it(
+    tmp_path: Path, heard: Heard
+) -> None:
+    """A word to a keeper that has gone would be answered by an error, and the end before it lost."""
+    program = await Program.start(shell("true", tmp_path), heard)
+    # The loop stands still until the program is gone, and its keeper has had time to go too.
+    over = time.monotonic() + 0.5
+    while is_alive(program.pid) or time.monotonic() < over:
+        time.sleep(0.01)  # noqa: ASYNC251 - that is what is tried
+    program.signal(signal.SIGINT)
+    assert (await program.wait()).code == 0
+
+
 DAEMON = (
     "import os, time\n"
     "if os.fork() == 0:\n"

@@ -26,6 +26,8 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 # How long what was killed may take to be gone, in seconds: a process inside a dead file system never goes.
 LONGEST_DEATH = 5.0
+# How long a runner may take to hang up once it was told of the end, in seconds.
+LONGEST_GOODBYE = 10.0
 # Python ignores them; programs expect not to.
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -74,6 +76,7 @@ class Keeper:
         status = self._until_end(ended)
         orphans = kill_all(self._pid)
         self._tell(ended=_exit_of(status), orphans=orphans, usage=_usage())
+        self._await_goodbye()
 
     def _until_end(self, ended: int) -> int | None:
         """Wait for the program; None: the runner is gone, or silent for too long."""
@@ -119,6 +122,15 @@ class Keeper:
         line, _, self._heard = self._heard.partition(b"\n")
         order: dict[str, Any] = json.loads(line)
         return order
+
+    def _await_goodbye(self) -> None:
+        """Stay until the runner hangs up: a word of its own to a closed line would cost it the last one."""
+        self._line.settimeout(LONGEST_GOODBYE)
+        try:
+            while self._line.recv(65_536):
+                pass
+        except OSError:
+            return
 
     def _tell(self, **facts: Any) -> None:
         try:

@@ -188,7 +188,9 @@ class Program:
             raise ProgramRefused(name, (told and told.refused) or "its keeper ended before it began")
         self.pid = told.began
         if patience is not None:
-            self._beat(patience / BEATS)
+            self._beats = asyncio.get_running_loop().call_later(
+                patience / BEATS, self._beat, patience / BEATS
+            )
 
     def _beat(self, every: float) -> None:
         """Say that this process is there."""
