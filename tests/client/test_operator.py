@@ -4,12 +4,15 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
 from holdfast.app.handler import JobRequest
 from holdfast.client.operator import Operator
+from holdfast.client.wire.schedules import ScheduleSummary, summary
 from holdfast.errors import OptionInvalid, QueueNotFound, ScheduleNotFound, WorkerEnded, WorkerNotFound
+from holdfast.model.schedule import Schedule
 from holdfast.testing import Probe, ThrowawayDatabase
 
 
@@ -165,6 +168,12 @@ async def test_a_queue_keeps_its_history_for_as_long_as_an_operator_says(operato
     assert (await operator.queues.retention("pulse", None)).retention is None
     with pytest.raises(OptionInvalid, match="retention is 59: it must lie between 60 seconds and ten years"):
         await operator.queues.retention("pulse", 59)
+
+
+def test_a_schedule_that_was_written_by_hand_travels_over_http() -> None:
+    """Whatever stands where its options are expected: one such row must not hide all others."""
+    told = msgspec.json.encode(summary(Schedule(name="odd", kind="greet", options="[5]")))
+    assert msgspec.json.decode(told, type=ScheduleSummary).options == [5]
 
 
 async def test_a_deleted_schedule_fires_no_more(operator: Operator, db: ThrowawayDatabase) -> None:

@@ -61,6 +61,20 @@ class Receiver:
 
 
 @asynccontextmanager
+async def deafness() -> AsyncIterator[str]:
+    """The address of an endpoint that takes connections and never answers."""
+    never = asyncio.Event()
+
+    async def hang(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await never.wait()
+        writer.close()
+
+    async with await asyncio.start_server(hang, "127.0.0.1", 0) as deaf:
+        yield f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/"
+        never.set()
+
+
+@asynccontextmanager
 async def receiving() -> AsyncIterator[Receiver]:
     """Serve on a free port of this machine."""
     receiver = Receiver()
@@ -149,14 +163,8 @@ async def test_an_endpoint_that_never_answers_holds_no_other_up(
     eventually: Callable[..., Awaitable[Any]],
 ) -> None:
     """It has so many slots and no more, however much there is to tell it."""
-    never = asyncio.Event()
-
-    async def hang(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await never.wait()
-        writer.close()
-
-    async with await asyncio.start_server(hang, "127.0.0.1", 0) as deaf:
-        await operator.add("deaf", f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/")
+    async with deafness() as url:
+        await operator.add("deaf", url)
         # More than time out while the test waits.
         for _ in range(5 * AT_ONCE):
             await scene.complete(await scene.one())
@@ -167,7 +175,6 @@ async def test_an_endpoint_that_never_answers_holds_no_other_up(
         await work(Courier(scene.db.database, private=True).app(), slots=2 * AT_ONCE)
         await eventually(lambda: operator.find(endpoint="hub", state=DeliveryState.DELIVERED))
         assert {one.state for one in await operator.find(endpoint="deaf")} == {DeliveryState.WAITING}
-        never.set()
 
 
 async def test_a_service_has_room_beside_many_endpoints_that_never_answer(
@@ -179,15 +186,9 @@ async def test_a_service_has_room_beside_many_endpoints_that_never_answer(
     eventually: Callable[..., Awaitable[Any]],
 ) -> None:
     """Each has its slots, and what is to be told to them is older."""
-    never = asyncio.Event()
-
-    async def hang(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await never.wait()
-        writer.close()
-
-    async with await asyncio.start_server(hang, "127.0.0.1", 0) as deaf:
+    async with deafness() as url:
         for nth in range(20):
-            await operator.add(f"deaf {nth}", f"http://127.0.0.1:{deaf.sockets[0].getsockname()[1]}/")
+            await operator.add(f"deaf {nth}", url)
         for _ in range(2 * AT_ONCE):
             await scene.complete(await scene.one())
         await look()
@@ -196,7 +197,6 @@ async def test_a_service_has_room_beside_many_endpoints_that_never_answer(
         await look()
         await work(Courier(scene.db.database, private=True).app(), slots=SLOTS)
         await eventually(lambda: operator.find(endpoint="hub", state=DeliveryState.DELIVERED))
-        never.set()
 
 
 async def test_an_endpoint_is_told_what_it_wants(

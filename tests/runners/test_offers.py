@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +17,14 @@ from holdfast.runners.hearing import RunnerCaller
 from holdfast.store import offers
 from holdfast.web.express import HUNG_UP
 from tests.runners.conftest import Machine, OpenYard, Yard, fence, listed
+
+
+async def held_back(yard: Yard, machine: Machine, verb: str) -> asyncio.Task[Any]:
+    """A claim or a sync with room for one, which the desk has heard and does not answer yet."""
+    asked = machine.claim(wait=30) if verb == "claim" else machine.sync(free=1, wait=30)
+    waiting = asyncio.create_task(asked)
+    await yard.desk_hears(machine)
+    return waiting
 
 
 async def test_a_command_is_offered_with_its_spec_and_a_token_of_its_own(yard: Yard) -> None:
@@ -147,9 +156,7 @@ async def test_what_a_runner_that_leaves_has_not_accepted_goes_back(yard: Yard) 
 async def test_a_runner_that_has_left_stays_away(yard: Yard, verb: str) -> None:
     """A request of it that still waited, and that nobody hears, does not bring it back as it runs out."""
     machine = await yard.machine()
-    asked = machine.claim(wait=30) if verb == "claim" else machine.sync(free=1, wait=30)
-    waiting = asyncio.create_task(asked)
-    await yard.desk_hears(machine)
+    waiting = await held_back(yard, machine, verb)
     await machine.leave()
     yard.desk.dispatcher.ring(machine.worker_id)
     await waiting
@@ -163,9 +170,7 @@ async def test_a_runner_that_has_left_stays_away(yard: Yard, verb: str) -> None:
 async def test_a_runner_that_has_hung_up_is_offered_nothing(yard: Yard, verb: str) -> None:
     """Its request ends with its connection: a job would be offered to nobody, and rest for a minute."""
     machine, other = await yard.machine(), await yard.machine("build-2")
-    asked = machine.claim(wait=30) if verb == "claim" else machine.sync(free=1, wait=30)
-    waiting = asyncio.create_task(asked)
-    await yard.desk_hears(machine)
+    waiting = await held_back(yard, machine, verb)
     waiting.cancel()
     await yard.probe.wait_for("request.ended", lambda fields: fields["status"] == HUNG_UP)
     assert machine.worker_id not in yard.desk.dispatcher.waiting
@@ -180,8 +185,7 @@ async def test_a_sync_shows_what_another_server_has_offered_meanwhile(
     """It is this runner's, there is room for it, and the answer that had it may have been lost."""
     machine, other = await yard.machine(), await open_yard()
     monkeypatch.setattr(yard.desk.dispatcher, "notified", lambda *_: None)
-    waiting = asyncio.create_task(machine.sync(free=1, wait=30))
-    await yard.desk_hears(machine)
+    waiting = await held_back(yard, machine, "sync")
     await yard.enqueue()
     lost = await machine.at(other, machine.number).one()
     yard.desk.dispatcher.ring(machine.worker_id)
@@ -229,9 +233,7 @@ async def revoke(yard: Yard, machine: Machine) -> None:
 async def test_a_request_that_waits_ends_when_its_token_is_revoked(yard: Yard, verb: str) -> None:
     """At once, by a refusal: a runner that was shut out takes nothing for as long as it may wait."""
     machine = await yard.machine()
-    asked = machine.claim(wait=30) if verb == "claim" else machine.sync(free=1, wait=30)
-    waiting = asyncio.create_task(asked)
-    await yard.desk_hears(machine)
+    waiting = await held_back(yard, machine, verb)
     await revoke(yard, machine)
     async with asyncio.timeout(5):
         with pytest.raises(TokenInvalid):

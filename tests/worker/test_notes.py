@@ -158,6 +158,37 @@ async def test_an_idle_worker_finds_what_a_standby_took_in_that_lags(scene: Scen
     await database.close()
 
 
+async def test_behind_a_pooler_the_server_is_asked_at_every_look(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody sees there whether a connection leads to the same one; elsewhere only doubt asks."""
+    worker, look, asked = await scene.worker(), attempts.find_leftovers, asyncio.Event()
+
+    def noted(*facts: Any) -> Statement[Horizon]:
+        asked.set()
+        return look(*facts)
+
+    monkeypatch.setattr(attempts, "find_leftovers", noted)
+    demand = Demand(worker_id=worker, queues=(QUEUE,), kinds=(KIND,), limit=1, free=1)
+    direct = Claims(scene.db.database)
+    await settled(scene, direct, worker)
+    asked.clear()
+    for _ in range(50):
+        assert await direct.plain(demand) == []
+    assert not asked.is_set()
+    pooled = Database(replace(scene.db.config, pgbouncer=True))
+    await pooled.open()
+    try:
+        behind = Claims(pooled)
+        await settled(scene, behind, worker)
+        asked.clear()
+        async with asyncio.timeout(20):
+            while not asked.is_set():
+                assert await behind.plain(demand) == []
+    finally:
+        await pooled.close()
+
+
 async def test_what_is_remembered_ends_with_the_connection(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import holdfast
@@ -134,6 +135,29 @@ async def test_handlers_in_transactions_do_not_starve_their_worker(
     results = [await client.wait(handle.id, timeout=20) for handle in handles]
     assert results == ["auto"] * 8
     assert await db.value("select count(*) from holdfast.checkpoints") == 8
+
+
+async def test_the_server_hears_of_it_where_a_handlers_machine_is_gone(
+    client: holdfast.Client, work: Any
+) -> None:
+    """What its transaction has locked is free again then; the handler still chooses how it is isolated."""
+    app = holdfast.App()
+    source = "select source from pg_settings where name = 'tcp_keepalives_idle'"
+
+    @app.job
+    async def on_loop(job: holdfast.Job) -> None:
+        async with job.transaction() as connection:
+            job.result = await connection.fetchval(source)
+
+    @app.job
+    def in_thread(job: holdfast.Job) -> None:
+        with job.transaction() as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            job.result = connection.execute(source).fetchone()[0]
+
+    await work(app)
+    handles = await client.enqueue_many([on_loop.job(), in_thread.job()])
+    assert [await client.wait(one.id, timeout=20) for one in handles] == ["client", "session"]
 
 
 async def test_a_handler_that_enters_the_wrong_way_is_told_the_right_one(

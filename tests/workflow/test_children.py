@@ -101,6 +101,29 @@ async def test_children_that_end_in_old_snapshots_wake_their_parent(
     assert await client.wait(handle.id, timeout=20) == [0, 1]
 
 
+async def test_a_run_sleeps_behind_a_pooler_whose_database_reads_repeatably(
+    client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase
+) -> None:
+    """It is told to go on by what has come, and not by each look that may be too old to know."""
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> int:
+        await run.wait_signal("go")
+        return run.attempt
+
+    dsn = f"{db.dsn}{'&' if '?' in db.dsn else '?'}default_transaction_isolation=repeatable%20read"
+    await work(app, poll=0.05, database={"pgbouncer": True, "dsn": dsn})
+    handle = await client.enqueue(order.job())
+    suspended = "select count(*) from holdfast.attempts where outcome = 'suspended'"
+    other = await client.enqueue(order.job(), delay=1)
+    await client.signal(other.id, "go")
+    # By the time that the other one has come and gone, this one would have gone on many times.
+    assert await client.wait(other.id, timeout=20) == 1
+    assert await db.value(suspended) == 1
+    await client.signal(handle.id, "go")
+    assert await client.wait(handle.id, timeout=20) == 2
+
+
 @pytest.mark.parametrize("count", [1, 2000])
 async def test_many_children_are_gathered_in_order(
     client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase, count: int

@@ -294,7 +294,6 @@ class SyncClient:
                 return
             look = self._database.run(run_overview.look_at_run(run_id))
             check_run_refusal(run_id, action, look, last=attempt == LOOKS - 1)
-        raise JobNotFound(run_id)
 
     def _act(
         self, job_id: int, action: Intervention, statement: Statement[dict[int, Verdict]]

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model.runner import Registration, Runner
 from holdfast.model.worker import WorkerState
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, first_value, is_any
+from holdfast.store.statement import Row, Statement, column, first_value, is_any
 
 _SQL = blocks("runners")
 
@@ -79,11 +79,7 @@ def _runner(row: Row) -> Runner:
 
 def silenced_runners(worker_ids: Sequence[int]) -> Statement[list[int]]:
     """Find those of these runners whose token was revoked."""
-    return Statement("silenced_runners", _SQL["silenced_runners"], (list(worker_ids),), _ids)
-
-
-def _ids(rows: Sequence[Row]) -> list[int]:
-    return [row[0] for row in rows]
+    return Statement("silenced_runners", _SQL["silenced_runners"], (list(worker_ids),), column)
 
 
 def leave_runner(worker_id: int, token_id: int) -> Statement[bool]:

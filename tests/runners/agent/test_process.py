@@ -58,6 +58,11 @@ async def run(command: Command, heard: Heard) -> ProgramEnd:
         return await (await Program.start(command, heard)).wait()
 
 
+def parent(pid: int) -> int:
+    """The process that started another one."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process runs; one that is dead and not buried does not."""
     try:
@@ -140,6 +145,19 @@ async def test_a_signal_reaches_the_whole_group(tmp_path: Path, heard: Heard) ->
     end = await program.wait()
     assert end.code != 0
     assert not is_alive(int(heard.streams["stdout"].split()[0]))
+
+
+async def test_orders_that_come_in_one_piece_are_all_obeyed(tmp_path: Path, heard: Heard) -> None:
+    """The last of them may be the last that comes at all, and the program one that only it ends."""
+    program = await Program.start(shell("trap '' INT; echo up; sleep 100", tmp_path), heard)
+    await heard.until(b"up")
+    keeper = parent(program.pid)
+    os.kill(keeper, signal.SIGSTOP)
+    program.signal(signal.SIGINT)
+    program.signal(signal.SIGKILL)
+    os.kill(keeper, signal.SIGCONT)
+    async with asyncio.timeout(10):
+        assert (await program.wait()).signal_name == "SIGKILL"
 
 
 async def test_a_program_ends_when_its_runner_stands_still(tmp_path: Path, heard: Heard) -> None:

@@ -25,7 +25,7 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
     max_missed: int
     overlap: Overlap
     priority: int
-    options: dict[str, Any]
+    options: Any
     paused: bool
     next_tick_at: datetime | None
     last_tick_at: datetime | None

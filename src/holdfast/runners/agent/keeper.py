@@ -93,17 +93,22 @@ class Keeper:
                 if status is not None:
                     return status
             if self._line.fileno() in readable:
-                order = self._order()
-                if order is None:
+                if not self._obey():
                     return None
                 heard_at = time.monotonic()
-                self._obey(order)
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        if "signal" not in order:
-            # The runner says that it is there.
-            return
-        number = signal.Signals(order["signal"])
+    def _obey(self) -> bool:
+        """Do what the runner has asked for; False: it is gone."""
+        while (order := self._order()) is not None:
+            # One that asks for nothing says that the runner is there.
+            if "signal" in order:
+                self._pass_on(signal.Signals(order["signal"]))
+            # Several may have come in one piece, and nothing more may come to wake us.
+            if b"\n" not in self._heard:
+                return True
+        return False
+
+    def _pass_on(self, number: signal.Signals) -> None:
         if number is signal.SIGKILL:
             kill_all(self._pid, wait=False)
         else:

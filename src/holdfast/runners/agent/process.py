@@ -174,12 +174,12 @@ class Program:
         return program
 
     async def _begin(self, command: Command, patience: float | None) -> None:
-        order: dict[str, Any] = {
+        order = {
             "argv": list(command.argv),
             "cwd": str(command.cwd),
             "env": dict(command.env),
+            "patience": patience,
         }
-        order["patience"] = patience
         # Escaped as JSON's standard library does it, for a variable may hold bytes that are no text.
         self._writer.write(json.dumps(order).encode() + b"\n")
         told = await self._told()
@@ -188,15 +188,19 @@ class Program:
             raise ProgramRefused(name, (told and told.refused) or "its keeper ended before it began")
         self.pid = told.began
         if patience is not None:
-            self._beats = asyncio.get_running_loop().call_later(
-                patience / BEATS, self._beat, patience / BEATS
-            )
+            self._next_beat(patience / BEATS)
+
+    def _next_beat(self, every: float) -> None:
+        self._beats = asyncio.get_running_loop().call_later(every, self._beat, every)
 
     def _beat(self, every: float) -> None:
         """Say that this process is there."""
+        self._ask({})
+        self._next_beat(every)
+
+    def _ask(self, order: Mapping[str, int]) -> None:
         with suppress(OSError):
-            self._writer.write(b"{}\n")
-        self._beats = asyncio.get_running_loop().call_later(every, self._beat, every)
+            self._writer.write(msgspec.json.encode(order) + b"\n")
 
     async def _told(self) -> Told | None:
         try:
@@ -207,8 +211,7 @@ class Program:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the program's whole group; SIGKILL also to what has left the group."""
-        with suppress(OSError):
-            self._writer.write(msgspec.json.encode({"signal": int(number)}) + b"\n")
+        self._ask({"signal": int(number)})
 
     async def wait(self) -> ProgramEnd:
         """Wait until the program and all that it started are gone and all output was heard.
