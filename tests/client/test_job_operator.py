@@ -166,7 +166,7 @@ async def test_a_retry_wakes_a_sleeping_worker(
     handle = await client.enqueue(app.request("echo", {}))
     await operator.jobs.cancel(handle.id)
     await begin(work, app, probe, poll=3600.0)
-    await eventually(lambda: db.value("select asleep from holdfast.workers"))
+    await eventually(lambda: db.value("select wakes_below = 10 from holdfast.workers"))
     await operator.jobs.retry(handle.id)
     assert await client.wait(handle.id, timeout=10) == "hi"
 

@@ -147,9 +147,9 @@ async def test_a_savepoint_saves_the_transaction_from_a_rejected_key(
 async def test_the_wake_up_comes_with_the_commit(place: Caller, db: ThrowawayDatabase) -> None:
     """A sleeping worker is told of the job once it can see it, and not of a job that was rolled back."""
     await db.fetch(
-        "insert into holdfast.workers (name, host, pid, version, queues, kinds, slots, asleep, ttl, "
+        "insert into holdfast.workers (name, host, pid, version, queues, kinds, slots, wakes_below, ttl, "
         "started_at, renewed_at, expires_at) "
-        "values ('w', 'h', 1, '', '{mail}', '{greet}', 1, true, '1 hour', now(), now(), now())"
+        "values ('w', 'h', 1, '', '{mail}', '{greet}', 1, 10, '1 hour', now(), now(), now())"
     )
     heard: asyncio.Queue[str] = asyncio.Queue()
     listener = await asyncpg.connect(db.dsn)
@@ -161,7 +161,7 @@ async def test_the_wake_up_comes_with_the_commit(place: Caller, db: ThrowawayDat
         await db.fetch("select pg_notify('holdfast', 'before the commit')")
         await place.commit()
         async with asyncio.timeout(10):
-            assert [await heard.get(), await heard.get()] == ["before the commit", "jobs:mail"]
+            assert [await heard.get(), await heard.get()] == ["before the commit", "jobs:5:mail"]
     finally:
         await listener.close()
 

@@ -292,11 +292,11 @@ async def test_rescued_jobs_wake_those_who_sleep(scene: Scene, duty: Any) -> Non
     await session.add_listener(scene.db.schema, lambda *args: heard.append(args[3]))
     await scene.one(dead := await scene.worker())
     sleeper = await scene.worker()
-    await scene.db.fetch("update holdfast.workers set asleep = true where id = $1", sleeper)
+    await scene.db.fetch("update holdfast.workers set wakes_below = 10 where id = $1", sleeper)
     await expire(scene, dead)
     await duty(Rescuer).lead(await scene.lead())
     await session.execute("select 1")
-    assert heard == ["jobs:default"]
+    assert heard == ["jobs:5:default"]
 
 
 async def test_a_dead_worker_comes_too_late_for_everything(scene: Scene, duty: Any) -> None:

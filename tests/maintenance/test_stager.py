@@ -110,12 +110,12 @@ async def test_staged_jobs_wake_a_sleeping_worker(scene: Scene, clock: Clock, du
     await scene.enqueue(3, delay=60.0)
     await clock.advance(60)
     worker = await scene.worker()
-    await scene.db.fetch("update holdfast.workers set asleep = true where id = $1", worker)
+    await scene.db.fetch("update holdfast.workers set wakes_below = 10 where id = $1", worker)
     session = await scene.session()
     await session.add_listener(scene.db.schema, lambda *args: heard.append(args[3]))
     await duty(Stager).lead(await scene.lead())
     await session.execute("select 1")
-    assert heard == ["jobs:default"]
+    assert heard == ["jobs:5:default"]
 
 
 async def test_millions_of_future_jobs_do_not_matter(scene: Scene) -> None:

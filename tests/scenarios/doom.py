@@ -17,7 +17,7 @@ WATCHED = ("fetch", "fetchval", "execute")
 HOUSEKEEPING = ("counts", "partitions", "prune", "schedules")
 STANDING = ("lead", "leader_lapse")
 # How often these are sent depends on the moment, so that not every life comes to their last ones.
-RESTLESS = ("cancel_requests", "claim_jobs", "find_leftovers", "queue_limits", "set_asleep", "stage_jobs")
+RESTLESS = ("cancel_requests", "claim_jobs", "find_leftovers", "queue_limits", "wake_below", "stage_jobs")
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ async def test_two_schemas_side_by_side_do_not_see_each_other(dsn: str) -> None:
         await prod.worker()
         worker = await staging.worker()
         for scene in (prod, staging):
-            await scene.db.fetch("update holdfast.workers set asleep = true")
+            await scene.db.fetch("update holdfast.workers set wakes_below = 10")
         await prod.db.fetch("update holdfast.queues set paused = true, max_running = 0")
         await prod.enqueue()
         assert await staging.states() == {}

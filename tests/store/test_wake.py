@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from holdfast.store import attempts, bulk, jobs, leader, workers
 from holdfast.store.attempts import Returned
 from holdfast.store.incoming import Incoming
 from holdfast.store.sqlfile import rendered
+from holdfast.store.workers import ASLEEP
 from tests.store.scene import KIND, Scene, fence
 
 END = "end"
@@ -51,7 +53,7 @@ async def ear(scene: Scene) -> Ear:
 async def asleep(scene: Scene, *queues: str) -> int:
     """A worker that waits to be woken."""
     worker = await scene.worker(*queues)
-    await scene.run(workers.set_asleep(worker, True))
+    await scene.run(workers.wake_below(worker, ASLEEP))
     return worker
 
 
@@ -59,7 +61,7 @@ async def test_an_enqueue_wakes_a_sleeper_on_its_queue(scene: Scene, ear: Ear) -
     """It names the queue, so that only its workers look."""
     await asleep(scene, "mail", "other")
     await scene.enqueue(queue="mail")
-    assert await ear.all() == ["jobs:mail"]
+    assert await ear.all() == ["jobs:5:mail"]
 
 
 async def test_nobody_is_told_where_nobody_sleeps(scene: Scene, ear: Ear) -> None:
@@ -85,14 +87,14 @@ async def test_a_statement_notifies_once(scene: Scene, ear: Ear) -> None:
     await asleep(scene, "a", "b")
     batch = [NewJob(kind=KIND, args="{}", queue=queue) for queue in ("b", "a", "c") * 33]
     await scene.run(jobs.enqueue_jobs(batch))
-    assert await ear.all() == ["jobs:a,b"]
+    assert await ear.all() == ["jobs:5:a,b"]
 
 
 async def test_plain_sql_in_bulk_notifies_once(scene: Scene, ear: Ear) -> None:
     """PostgreSQL sends equal notifications of one transaction once."""
     await asleep(scene, "mail")
     await scene.db.fetch("select holdfast.enqueue('greet', queue => 'mail') from generate_series(1, 50)")
-    assert await ear.all() == ["jobs:mail"]
+    assert await ear.all() == ["jobs:5:mail"]
 
 
 async def test_nothing_is_told_before_the_commit_or_after_a_rollback(scene: Scene, ear: Ear) -> None:
@@ -105,7 +107,7 @@ async def test_nothing_is_told_before_the_commit_or_after_a_rollback(scene: Scen
     await scene.run_on(session, new)
     assert await ear.all() == []
     await transaction.commit()
-    assert await ear.all() == ["jobs:mail"]
+    assert await ear.all() == ["jobs:5:mail"]
     transaction = session.transaction()
     await transaction.start()
     await scene.run_on(session, new)
@@ -118,7 +120,7 @@ async def test_a_paused_queue_wakes_its_sleepers_too(scene: Scene, ear: Ear) -> 
     await asleep(scene, "mail")
     await scene.db.fetch("update holdfast.queues set paused = true")
     await scene.enqueue(queue="mail")
-    assert await ear.all() == ["jobs:mail"]
+    assert await ear.all() == ["jobs:5:mail"]
 
 
 @pytest.mark.parametrize(("letter", "count"), [("q", 120), ("ü", 100), ("🦑", 100)])
@@ -129,14 +131,14 @@ async def test_more_queue_names_than_a_payload_holds_wake_everybody(
     names = tuple(f"{letter * 60}{n:03}" for n in range(count))
     await asleep(scene, *names)
     await scene.run(jobs.enqueue_jobs([NewJob(kind=KIND, args="{}", queue=name) for name in names]))
-    assert await ear.all() == ["jobs:*"]
+    assert await ear.all() == ["jobs:5:*"]
 
 
 async def test_a_queue_name_with_a_comma_wakes_everybody(scene: Scene, ear: Ear) -> None:
     """Names are told apart by commas; where that fails nobody is left asleep."""
     await asleep(scene, "a,b")
     await scene.enqueue(queue="a,b")
-    assert await ear.all() == ["jobs:*"]
+    assert await ear.all() == ["jobs:5:*"]
 
 
 async def test_a_trigger_wakes_like_any_enqueue(scene: Scene, ear: Ear) -> None:
@@ -150,7 +152,7 @@ async def test_a_trigger_wakes_like_any_enqueue(scene: Scene, ear: Ear) -> None:
             create trigger t after insert on "{scene.db.schema}".orders
             for each row execute function "{scene.db.schema}".on_order()""")
     await scene.db.fetch("insert into holdfast.orders select generate_series(1, 20)")
-    assert await ear.all() == ["jobs:mail"]
+    assert await ear.all() == ["jobs:5:mail"]
 
 
 @pytest.mark.parametrize(("delay", "told"), [(1.0, ["stage"]), (3600.0, [])], ids=["soon", "later"])
@@ -170,7 +172,7 @@ async def test_jobs_that_come_by_copy_wake_like_others(scene: Scene, ear: Ear) -
     batch += [NewJob(kind=KIND, args="{}", queue="later", delay=1.0)] * 20
     async with scene.db.database.transaction() as own:
         await bulk.copy_jobs(own, scene.db.schema, Incoming(batch))
-    assert await ear.all() == ["jobs:now", "stage"]
+    assert await ear.all() == ["jobs:5:now", "stage"]
 
 
 async def test_staging_putting_back_and_rescue_wake_sleepers(scene: Scene, ear: Ear) -> None:
@@ -180,32 +182,99 @@ async def test_staging_putting_back_and_rescue_wake_sleepers(scene: Scene, ear: 
     await scene.enqueue(run_at=datetime(2099, 1, 1, tzinfo=UTC))
     await scene.db.fetch("update holdfast.live_jobs set run_at = '2001-01-01'")
     await scene.run(leader.stage_jobs(term, 10))
-    assert await ear.all() == ["jobs:default"]
+    assert await ear.all() == ["jobs:5:default"]
     (job,) = await scene.claim(holder)
     release = PutBack(Outcome.RELEASED, 0, counts=False, reason="r")
     await scene.run(attempts.put_back_jobs([Returned(fence(job), release)]))
-    assert await ear.all() == ["jobs:default"]
+    assert await ear.all() == ["jobs:5:default"]
     await scene.claim(holder)
     await scene.lose(holder)
     await scene.run(workers.rescue_jobs(term, 10))
-    assert await ear.all() == ["jobs:default"]
+    assert await ear.all() == ["jobs:5:default"]
 
 
 async def test_a_run_that_a_claim_passed_over_is_told_of_again(scene: Scene, ear: Ear) -> None:
     """A signal locks its run until the commit, also one that is there to be claimed: then it tells of it."""
     await asleep(scene, "default")
     [run] = await scene.enqueue()
-    assert await ear.all() == ["jobs:default"]
+    assert await ear.all() == ["jobs:5:default"]
     claimer, sender = await scene.worker(), await scene.session()
     async with sender.transaction():
         await sender.execute(rendered(f"select holdfast.send_signal({run}, 'go')", scene.db.schema))
         await sender.execute("set constraints all immediate")
         assert await scene.claim(claimer) == []
         assert await ear.all() == []
-    assert await ear.all() == ["jobs:default"]
+    assert await ear.all() == ["jobs:5:default"]
     assert [job.id for job in await scene.claim(claimer)] == [run]
     await scene.db.fetch("select holdfast.send_signal($1::bigint, 'go')", run)
     assert await ear.all() == []
+
+
+async def by_statement(scene: Scene, priority: int) -> None:
+    """One job."""
+    await scene.run(jobs.enqueue_jobs([NewJob(kind=KIND, args="{}", queue="mail", priority=priority)]))
+
+
+async def by_function(scene: Scene, priority: int) -> None:
+    """Several jobs, the best of them of this priority but for one that is not due."""
+    new = [NewJob(kind=KIND, args="{}", queue="mail", priority=one) for one in (9, priority)]
+    new.append(NewJob(kind=KIND, args="{}", queue="mail", priority=0, delay=3600.0))
+    await scene.run(jobs.enqueue_jobs(new))
+
+
+async def by_copy(scene: Scene, priority: int) -> None:
+    """Many jobs, the best of them of this priority but for one that is not due."""
+    new = [NewJob(kind=KIND, args="{}", queue="mail", priority=one) for one in (9, priority)] * 20
+    new.append(NewJob(kind=KIND, args="{}", queue="mail", priority=0, delay=3600.0))
+    async with scene.db.database.transaction() as own:
+        await bulk.copy_jobs(own, scene.db.schema, Incoming(new))
+
+
+async def by_sql(scene: Scene, priority: int) -> None:
+    """The function for everybody, with a unique key."""
+    await scene.db.fetch(
+        "select holdfast.enqueue('greet', queue => 'mail', priority => $1::integer, unique_key => $2)",
+        priority,
+        str(priority),
+    )
+
+
+async def by_stager(scene: Scene, priority: int) -> None:
+    """A job that falls due."""
+    term = await scene.lead()
+    new = NewJob(
+        kind=KIND, args="{}", queue="mail", priority=priority, run_at=datetime(2099, 1, 1, tzinfo=UTC)
+    )
+    await scene.run(jobs.enqueue_jobs([new]))
+    await scene.db.fetch("update holdfast.live_jobs set run_at = '2001-01-01' where state = 'scheduled'")
+    await scene.run(leader.stage_jobs(term, 10))
+
+
+async def by_release(scene: Scene, priority: int) -> None:
+    """A job that comes back; the worker that had it is gone before anybody is told of anything."""
+    holder = await scene.worker("mail")
+    await scene.db.fetch("update holdfast.workers set wakes_below = 0")
+    await scene.run(jobs.enqueue_jobs([NewJob(kind=KIND, args="{}", queue="mail", priority=priority)]))
+    (job,) = await scene.claim(holder, "mail")
+    await scene.db.fetch("update holdfast.workers set wakes_below = 5")
+    release = PutBack(Outcome.RELEASED, 0, counts=False, reason="r")
+    await scene.run(attempts.put_back_jobs([Returned(fence(job), release)]))
+    await scene.db.fetch("delete from holdfast.live_jobs")
+
+
+WAYS = (by_statement, by_function, by_copy, by_sql, by_stager, by_release)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
+async def test_who_has_claimed_ahead_is_told_of_what_is_more_urgent(
+    scene: Scene, ear: Ear, way: Callable[[Scene, int], Awaitable[None]]
+) -> None:
+    """And of nothing that would wait behind all of that: a notification costs a lock on the database."""
+    await scene.run(workers.wake_below(await scene.worker("mail"), 5))
+    await way(scene, 5)
+    assert await ear.all() == []
+    await way(scene, 4)
+    assert await ear.all() == ["jobs:4:mail"]
 
 
 async def test_waking_up_is_said_once(scene: Scene) -> None:
@@ -213,6 +282,6 @@ async def test_waking_up_is_said_once(scene: Scene) -> None:
     worker = await asleep(scene)
     version: Any = "select xmin::text from holdfast.workers"
     before = await scene.db.value(version)
-    assert await scene.run(workers.set_asleep(worker, True)) is False
+    assert await scene.run(workers.wake_below(worker, ASLEEP)) is False
     assert await scene.db.value(version) == before
-    assert await scene.run(workers.set_asleep(worker, False)) is True
+    assert await scene.run(workers.wake_below(worker, 0)) is True

@@ -14,7 +14,7 @@ from tests.store.scene import Scene
 WAITING_CLAIM = """
     select pid from pg_stat_activity
     where wait_event_type = 'Lock' and query like 'with holder%' and query like '%' || $1 || '%'"""
-ASLEEP = "select count(*) from holdfast.workers where asleep"
+ASLEEP = "select count(*) from holdfast.workers where wakes_below = 10"
 
 
 @pytest.mark.parametrize("noticed", ["at once", "too early"])
@@ -83,7 +83,7 @@ async def test_only_who_lost_an_answer_compares_often(
     assert compared == []
     plain = claims.plain
 
-    async def broken(_: Any) -> Any:
+    async def broken(*_: Any) -> Any:
         claims.plain = plain
         raise DatabaseUnavailable("the connection broke")
 

@@ -75,7 +75,7 @@ async def test_one_notification_drains_the_queue(
 
     await db.fetch("insert into holdfast.queues (name) values ('default') on conflict do nothing")
     await work(app, slots=2, poll=NEVER)
-    await eventually(lambda: db.value("select true from holdfast.workers where asleep"))
+    await eventually(lambda: db.value("select true from holdfast.workers where wakes_below = 10"))
     # Straight into the tables, past every notification.
     await db.fetch(
         "with asked as (insert into holdfast.jobs (kind, queue)"

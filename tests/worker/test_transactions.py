@@ -103,7 +103,7 @@ async def test_a_lost_lease_refuses_the_commit(
         "update holdfast.live_jobs set state = 'available', worker_id = null where job_id = $1",
         job.id,
     )
-    await db.fetch("select pg_notify('holdfast', 'jobs:default')")
+    await db.fetch("select pg_notify('holdfast', 'jobs:0:default')")
     assert await client.wait(job.id, timeout=20) == 2
     (tmp_path / "go").touch()
     came = await eventually(lambda: asyncio.to_thread(_text, tmp_path / "came"))

@@ -31,6 +31,7 @@ LINES = 20
 # Before all places: of jobs that came back (below zero) and of fresh ones.
 FIRST_RETURNED = -(2**63)
 FIRST_FRESH = 0
+BEHIND_ALL = 2**63 - 1
 # How many looks a running transaction may hold the settled places back.
 PATIENCE = 4
 
@@ -115,6 +116,11 @@ class Marks:
     def settled(self, queues: Sequence[str]) -> Places:
         """Return where a claim starts that passes nothing over."""
         return _flat(self._settled, queues)
+
+    def settled_above(self, priority: int, queues: Sequence[str]) -> Places:
+        """Return the same for a claim that takes nothing but what is more urgent than *priority*."""
+        places = self.settled(queues)
+        return [place if n % LINES < 2 * priority else BEHIND_ALL for n, place in enumerate(places)]
 
     def candidate(self, queues: Sequence[str]) -> Places:
         """Return the places up to which the next look asks what is left."""

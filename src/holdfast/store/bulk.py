@@ -129,10 +129,12 @@ class Load:
     def after(self) -> list[Statement[list[int]]]:
         """Return what remains to be done once the tables are in."""
         later = min((due for _, due in self._terms if due is not None), default=None)
-        ready = {one.queue for one, due in self._terms if due is None}
+        ready = [one for one, due in self._terms if due is None]
+        queues = sorted({one.queue for one in ready})
+        best = min((one.priority for one in ready), default=0)
         keyed = {one.queue: one.concurrency_key for one, _ in self._terms if one.concurrency_key}
         marks = [statements.mark_keyed(list(keyed), list(keyed.values()))] if keyed else []
-        return [*marks, statements.announce(sorted(ready), later)]
+        return [*marks, statements.announce(queues, best, later)]
 
 
 async def put_jobs(connection: Connection, schema: str, jobs: Sequence[NewJob]) -> list[JobHandle]:

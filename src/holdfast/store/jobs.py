@@ -137,9 +137,9 @@ def _reserved(rows: Sequence[Row]) -> Reserved:
     return Reserved(msgspec.json.decode(ids), now)
 
 
-def announce(queues: Sequence[str], due: datetime | None) -> Statement[list[int]]:
-    """Wake sleepers on *queues*, and the stager where *due* is near."""
-    return Statement("announce", _SQL["announce"], (list(queues), due), column)
+def announce(queues: Sequence[str], best: int, due: datetime | None) -> Statement[list[int]]:
+    """Wake workers of *queues* for jobs of priority *best* or worse, and the stager where *due* is near."""
+    return Statement("announce", _SQL["announce"], (list(queues), due, best), column)
 
 
 def mark_keyed(queues: Sequence[str], keys: Sequence[str | None]) -> Statement[list[int]]:

@@ -14,6 +14,9 @@ from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, first_value, is_any
 
 _SQL = blocks("workers")
+
+# Every priority is better: whoever sleeps is to be told of all jobs.
+ASLEEP = 10
 # How many workers' notes are read: each holds for all, and later ones reach further.
 LATEST = 20
 
@@ -80,9 +83,9 @@ def _state(rows: Sequence[Row]) -> WorkerState | None:
     return WorkerState(rows[0][0]) if rows else None
 
 
-def set_asleep(worker_id: int, asleep: bool) -> Statement[bool]:
-    """Say whether enqueues have to notify this worker."""
-    return Statement("set_asleep", _SQL["set_asleep"], (worker_id, asleep), is_any)
+def wake_below(worker_id: int, priority: int) -> Statement[bool]:
+    """Say that jobs of a better priority than this are to be announced to the worker."""
+    return Statement("wake_below", _SQL["wake_below"], (worker_id, priority), is_any)
 
 
 def running_transactions() -> Statement[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Set
 from itertools import chain
 
@@ -96,6 +96,16 @@ class Buffer:
                 raise
         *_, since, job = self._entries.pop()
         return job, since
+
+    @property
+    def worst(self) -> int:
+        """The worst priority that waits here, 0 where nothing could be better than all of it."""
+        worst = [entries[0][0] for entries in (self._entries, *self._ahead.values()) if entries]
+        return max(0, *worst) if worst else 0
+
+    def better_than(self, priority: int) -> int:
+        """Return how many jobs that a slot may take are more urgent than this."""
+        return len(self._entries) - bisect_right(self._entries, -priority, key=lambda entry: -entry[0])
 
     @property
     def has_favoured(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Collection
 from dataclasses import replace
 
 from holdfast.model.job import ClaimedJob
@@ -21,6 +22,7 @@ from holdfast.worker.ahead import Ahead
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.claims import Claims
 from holdfast.worker.config import WorkerConfig
+from holdfast.worker.overtaking import Overtaking
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held
 from holdfast.worker.slots import Slots
@@ -72,7 +74,8 @@ class Claimer(Service):
         self._limited_at, self._half, self._half_ahead = 0.0, 0, 0
         self.strays = Strays(database, held, reporter)
         self._more, self._called = True, False
-        self._claims, self._slumber = Claims(database), Slumber(database)
+        self._overtaking = Overtaking(buffer, config.queues)
+        self._claims, self._slumber = Claims(database), Slumber(database, lambda: self._overtaking.below)
         self._ahead = Ahead(slots, buffer, config.prefetch)
         slots.freed, reporter.settled = self._freed, self._reported
 
@@ -83,9 +86,10 @@ class Claimer(Service):
         self._slumber.begin(worker_id)
         self.wake()
 
-    def call(self) -> None:
-        """Look now: there are new jobs."""
+    def call(self, best: int = 0, queues: Collection[str] | None = None) -> None:
+        """Look now: there are new jobs in these queues, None: in any, of priority *best* or worse."""
         self._slumber.called()
+        self._overtaking.call(best, queues)
         self._called = True
         self.wake()
 
@@ -101,7 +105,8 @@ class Claimer(Service):
 
     def _freed(self) -> None:
         # Where the last claim took all there was, a free slot is no reason to look again.
-        if self._more and len(self._buffer) <= self._ahead.low and not self.draining:
+        low = self._ahead.low
+        if (self._more and len(self._buffer) <= low and not self.draining) or self._overtaking.has_room(low):
             self.wake()
 
     def _reported(self, has_room: bool) -> None:
@@ -131,13 +136,49 @@ class Claimer(Service):
             if self.strays.are_due:
                 await self.strays.give_back(self.worker_id)
             await self._limited_among(tuple(self._order))
+            await self._overtake()
         # A stop may have begun while the database answered.
-        return await self._fill() if self._may_claim else self._config.poll
+        rest = await self._fill() if self._may_claim else self._config.poll
+        if self._may_claim and await self._slumber.heed():
+            self._overtaking.look_again()
+        return min(rest, self._overtaking.pause(self._ahead.low))
 
     async def _rest(self, seconds: float) -> None:
         # A turn that claimed has let the loop turn; the next claim is under way before the handlers go on.
         if seconds > 0:
             await super()._rest(seconds)
+
+    async def _overtake(self) -> None:
+        """Claim what was announced that is more urgent than jobs in the buffer."""
+        if self._overtaking.pause(self._ahead.low) > 0:
+            return
+        self._called = False
+        below, queues = self._overtaking.begin()
+        limited = await self._limited_among(tuple(self._order))
+        plain = tuple(queue for queue in queues if queue not in limited)
+        room = max(1, self._ahead.room - self._buffer.better_than(below))
+        demand = Demand(worker_id=self.worker_id, queues=plain, kinds=self._kinds, limit=room, free=0)
+        claimed = await self._ask(demand, is_limited=False, below=below) if plain else []
+        self._keep(demand, claimed)
+        more = len(claimed) == room
+        for queue in limited.keys() & queues:
+            best = await self._best_of(replace(demand, queues=(queue,)), is_capped=limited[queue])
+            more = more or any(job.priority < below for job in best)
+            claimed += best
+        self._overtaking.end(found=bool(claimed), more=more)
+        if self._overtaking.watches:
+            await self._slumber.hush()
+        if claimed:
+            self.events.emit("jobs.claimed", count=len(claimed))
+
+    async def _best_of(self, demand: Demand, *, is_capped: bool) -> list[ClaimedJob]:
+        """Claim one job of a limited queue, since its claims cannot be told to leave the less urgent."""
+        # With a permit that others want it begins next, whatever it is.
+        limit = int(self._may_favour) if is_capped else 1
+        demand = replace(demand, limit=limit, more=int(is_capped))
+        found = await self._ask(demand, is_limited=True)
+        self._keep(demand, found, favoured=is_capped)
+        return found
 
     async def _fill(self) -> float:
         self._ahead.measure()
@@ -150,7 +191,7 @@ class Claimer(Service):
             self._more = True
             # Called in vain: it looks when a slot is free, so whoever enqueues need not call.
             if self._called:
-                await self._slumber.note(asleep=False)
+                await self._slumber.called_in_vain()
             return self._until_stale(self._config.poll)
         queues = tuple(self._order)
         # Queues take turns at the front, so that a full one does not starve the others.
@@ -205,12 +246,12 @@ class Claimer(Service):
             self.events.emit("jobs.claimed", count=len(claimed))
         return claimed
 
-    async def _ask(self, demand: Demand, *, is_limited: bool) -> list[ClaimedJob]:
+    async def _ask(self, demand: Demand, *, is_limited: bool, below: int | None = None) -> list[ClaimedJob]:
         with self.strays.claiming():
             if is_limited:
                 limited_claim = attempts.claim_limited(demand, demand.queues[0])
                 return await self._database.run_read_committed(limited_claim)
-            return await self._claims.plain(demand)
+            return await self._claims.plain(demand, below)
 
     def _more_of(self, queue: str) -> int:
         """Return how many jobs to claim ahead of permits: none before half of them have had theirs."""

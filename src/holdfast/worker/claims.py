@@ -42,13 +42,16 @@ class Claims:
         """What is to be noted for those who come later; None: nothing that holds."""
         return (self._marks.proven or None) if self._recalled else None
 
-    async def plain(self, demand: Demand) -> list[ClaimedJob]:
-        """Claim from queues without limits, starting where the last claim stopped."""
+    async def plain(self, demand: Demand, below: int | None = None) -> list[ClaimedJob]:
+        """Claim from queues without limits, starting where the last claim stopped.
+
+        With *below* only what is of a better priority than that, from where nothing was passed over.
+        """
         lost = self._database.lost
         if lost != self._lost:
             self._forget()
         try:
-            claimed = await self._plain(demand)
+            claimed = await (self._plain(demand) if below is None else self._better(demand, below))
         except DatabaseUnavailable:
             # It may come back as it was a moment earlier, a standby even more so.
             self._forget()
@@ -56,7 +59,7 @@ class Claims:
         self._lost = lost
         if not claimed and self._database.lost != lost:
             # A connection in the pool was dead: who answered may know nothing of what was remembered.
-            return await self.plain(demand)
+            return await self.plain(demand, below)
         return claimed
 
     async def _plain(self, demand: Demand) -> list[ClaimedJob]:
@@ -72,6 +75,13 @@ class Claims:
             self._marks.taken(job.queue, job.priority, job.place)
         self._looks_behind = len(claimed) < demand.limit
         self._rounds.answered(queues, {job.queue for job in claimed}, full=not self._looks_behind)
+        return claimed
+
+    async def _better(self, demand: Demand, below: int) -> list[ClaimedJob]:
+        after = self._marks.settled_above(below, demand.queues)
+        claimed = await self._database.run(attempts.claim_jobs(replace(demand, after=after)))
+        for job in claimed:
+            self._marks.taken(job.queue, job.priority, job.place)
         return claimed
 
     async def _look(self, demand: Demand) -> bool:

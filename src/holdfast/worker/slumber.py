@@ -1,12 +1,14 @@
-"""Whether a worker is told of new jobs or looks by itself, and how long it rests when it has found none."""
+"""Of which jobs a worker is told, when it looks by itself, and how long it rests when it has found none."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from holdfast.rules.vigil import Vigil
 from holdfast.store import workers
 from holdfast.store.database import Database
+from holdfast.store.workers import ASLEEP
 
 # Looks after falling asleep, in seconds: an enqueue that saw us awake may commit a little later.
 LOOKS = (0.02, 0.1, 0.3, 1.0, 2.0)
@@ -18,12 +20,15 @@ WATCH = 0.005
 
 
 class Slumber:
-    """Keeps the note in the database that says whether this worker wants to be notified."""
+    """Keeps the note in the database that says of which jobs this worker wants to be told.
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    *awake* says below which priority while it is not asleep.
+    """
+
+    def __init__(self, database: Database, awake: Callable[[], int]) -> None:
+        self._database, self._awake = database, awake
         self._worker_id = 0
-        self._asleep = False
+        self._below, self._noted_at = 0, 0.0
         self._looks = 0
         # All transactions with a smaller number may have seen us awake; 0: they are over.
         self._following: int | None = None
@@ -32,7 +37,7 @@ class Slumber:
 
     def begin(self, worker_id: int) -> None:
         """Keep the note of this worker row from now on; it is awake."""
-        self._worker_id, self._asleep = worker_id, False
+        self._worker_id, self._below = worker_id, 0
 
     def called(self) -> None:
         """A notification has come."""
@@ -44,17 +49,17 @@ class Slumber:
         self._busy_since = self._busy_since or time.monotonic()
 
     async def stay_awake(self) -> None:
-        """Stop being notified once there has been work without a pause: we look anyway."""
+        """Be told of less once there has been work without a pause: we look anyway."""
         if self._busy_since is not None and time.monotonic() - self._busy_since > BUSY_BEFORE_AWAKE:
-            await self.note(asleep=False)
+            await self.wake_up()
 
     async def rest(self, *, found: bool) -> float | None:
         """Return how many seconds to rest after a claim that took all there was; None: until called."""
         if self._vigil.look(time.monotonic(), found=found):
-            await self.note(asleep=False)
+            await self.wake_up()
             return WATCH
-        if not self._asleep:
-            await self.note(asleep=True)
+        if self._below != ASLEEP:
+            await self._note(ASLEEP)
             self._looks, self._following = 0, None
             return 0.0
         self._busy_since = None
@@ -72,8 +77,28 @@ class Slumber:
                 self._following = 0
         return self._following != 0
 
-    async def note(self, *, asleep: bool) -> None:
-        """Say whether this worker wants to be notified, if that was not said already."""
-        if asleep != self._asleep:
-            await self._database.run(workers.set_asleep(self._worker_id, asleep))
-            self._asleep = asleep
+    async def wake_up(self) -> None:
+        """Be told of what is better than something that this worker has, and of nothing else."""
+        if self._below == ASLEEP:
+            await self.hush()
+
+    async def called_in_vain(self) -> None:
+        """Be told of less, where it was said a moment ago that this is enough."""
+        if self._below == ASLEEP or time.monotonic() - self._noted_at > BUSY_BEFORE_AWAKE:
+            await self.hush()
+
+    async def heed(self) -> bool:
+        """Be told of more where worse jobs are here than was said; True: some may have been missed."""
+        is_more = self._awake() > self._below
+        if is_more:
+            await self.hush()
+        return is_more
+
+    async def hush(self) -> None:
+        """Be told of no more than is of use now."""
+        await self._note(self._awake())
+
+    async def _note(self, below: int) -> None:
+        if below != self._below:
+            await self._database.run(workers.wake_below(self._worker_id, below))
+            self._below, self._noted_at = below, time.monotonic()

@@ -130,8 +130,10 @@ class Worker:
         """React to a notification; see `store.listen`."""
         match topic:
             case "jobs":
-                if rest == "*" or not self.config_queues.isdisjoint(rest.split(",")):
-                    self.claimer.call()
+                best, _, names = rest.partition(":")
+                queues = None if names == "*" else self.config_queues.intersection(names.split(","))
+                if queues is None or queues:
+                    self.claimer.call(int(best), queues)
             case "queues" | "reconnected":
                 self.claimer.reload()
                 self.attention.wake()

@@ -178,24 +178,25 @@ create table holdfast.checkpoints (
 -- Workers, queues, duties
 
 -- Whoever holds leases.  The lease of all jobs of a worker is this one row: it lasts until
--- expires_at.  asleep says that an enqueue has to notify.
+-- expires_at.  Whoever makes a job available of a priority below wakes_below has to notify: 10 is what a worker says that
+-- sleeps, one that does not names the worst priority among the jobs that it has claimed ahead, for a better one goes first.
 create table holdfast.workers (
-    id         bigint generated always as identity primary key,
-    name       text not null,
-    host       text not null,
-    pid        integer not null,
-    version    text not null,
-    queues     text[] not null,
-    kinds      text[] not null,
-    labels     text[] not null default '{}',
-    slots      integer not null,
-    state      text not null default 'online' check (state in ('online', 'draining', 'offline', 'lost')),
-    asleep     boolean not null default false,
-    ttl        interval not null,
-    started_at timestamptz not null,
-    renewed_at timestamptz not null,
-    expires_at timestamptz not null,
-    ended_at   timestamptz
+    id          bigint generated always as identity primary key,
+    name        text not null,
+    host        text not null,
+    pid         integer not null,
+    version     text not null,
+    queues      text[] not null,
+    kinds       text[] not null,
+    labels      text[] not null default '{}',
+    slots       integer not null,
+    state       text not null default 'online' check (state in ('online', 'draining', 'offline', 'lost')),
+    wakes_below smallint not null default 0,
+    ttl         interval not null,
+    started_at  timestamptz not null,
+    renewed_at  timestamptz not null,
+    expires_at  timestamptz not null,
+    ended_at    timestamptz
 ) with (fillfactor = 70, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0.1);
 -- Ended workers are remembered, and where each runner serves one job they are many: no enqueue walks over them.
 create index workers_living on holdfast.workers (id) where state in ('online', 'draining');

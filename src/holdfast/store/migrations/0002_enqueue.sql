@@ -3,11 +3,11 @@
 -- ---------------------------------------------------------------------------------------------
 -- Waking
 
--- Tells sleeping workers of these queues that there is something to claim.  NOTIFY takes a
--- database-wide lock at commit, so it is sent only when a worker is asleep: a busy one looks anyway.
+-- Tells workers of these queues that there is something to claim, the best of it of priority best, where they sleep or
+-- have claimed worse ahead.  NOTIFY takes a database-wide lock at commit, so it is sent only then: a busy one looks anyway.
 -- A payload has room for 8000 bytes; where the names do not fit, or cannot be told apart, all are told to look.
 -- A paused queue wakes too: its resume may commit before this does, and would have found nothing yet.
-create function holdfast.wake(queues text[]) returns void
+create function holdfast.wake(queues text[], best smallint default 0) returns void
 language plpgsql
 as $$
 declare
@@ -16,10 +16,10 @@ declare
 begin
     select string_agg(distinct q, ','), not bool_or(q like '%,%') into waiting, nameable
     from holdfast.workers w, unnest(w.queues) as q
-    where w.asleep and w.state = 'online' and q = any (wake.queues);
+    where w.wakes_below > coalesce(wake.best, 0) and w.state = 'online' and q = any (wake.queues);
     if waiting is not null then
         nameable := nameable and octet_length(waiting) < 7000;
-        perform pg_notify('holdfast', 'jobs:' || case when nameable then waiting else '*' end);
+        perform pg_notify('holdfast', 'jobs:' || coalesce(best, 0) || ':' || case when nameable then waiting else '*' end);
     end if;
 end
 $$;
@@ -53,6 +53,7 @@ as $$
 declare
     due timestamptz;
     ready text[] := queues;
+    best smallint := (select min(p) from unnest(priorities) p);
     moment timestamptz := holdfast.now();
     -- A place belongs to a transaction that has a number already: see next_place().
     number xid8 := pg_current_xact_id();
@@ -105,17 +106,18 @@ begin
         ) each;
     end if;
     if array_remove(run_ats, null) <> '{}' or array_remove(delays, null) <> '{}' then
-        select min(a.due_at) filter (where a.due_at > moment), array_agg(distinct a.queue) filter (where a.due_at <= moment)
-        into due, ready
+        select min(a.due_at) filter (where a.due_at > moment), array_agg(distinct a.queue) filter (where a.due_at <= moment),
+               min(a.priority) filter (where a.due_at <= moment)
+        into due, ready, best
         from (
-            select u.queue, coalesce(u.run_at, moment + make_interval(secs => u.delay), moment) as due_at
-            from unnest(queues, run_ats, delays) as u(queue, run_at, delay)
+            select u.queue, u.priority, coalesce(u.run_at, moment + make_interval(secs => u.delay), moment) as due_at
+            from unnest(queues, priorities, run_ats, delays) as u(queue, priority, run_at, delay)
         ) a;
         if due is not null then
             perform holdfast.wake_stager(due);
         end if;
     end if;
-    perform holdfast.wake(ready);
+    perform holdfast.wake(ready, best);
 end
 $$;
 

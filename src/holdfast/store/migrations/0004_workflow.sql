@@ -160,13 +160,16 @@ language plpgsql
 as $$
 declare
     passed_over text[];
+    best smallint;
 begin
-    select array_agg(distinct r.queue) filter (where r.state = 'available') into passed_over
+    select array_agg(distinct r.queue) filter (where r.state = 'available'),
+           min(r.priority) filter (where r.state = 'available')
+    into passed_over, best
     from (
-        select l.queue, l.state from holdfast.live_jobs l where l.job_id = any (run_ids) order by l.job_id for update
+        select l.queue, l.state, l.priority from holdfast.live_jobs l where l.job_id = any (run_ids) order by l.job_id for update
     ) r;
     if passed_over is not null then
-        perform holdfast.wake(passed_over);
+        perform holdfast.wake(passed_over, best);
     end if;
 end
 $$;
@@ -181,6 +184,7 @@ as $$
 declare
     revived bigint;
     ready text[];
+    best smallint;
     due timestamptz;
 begin
     perform holdfast.lock_runs(run_ids);
@@ -190,13 +194,13 @@ begin
         where l.job_id = any (run_ids) and l.state = 'waiting' and s.run_id = l.job_id
           and ((l.cancel_requested_at is not null and not s.stopping) or holdfast.may_go_on(s)
                or (not s.paused and current_setting('transaction_isolation') <> 'read committed'))
-        returning l.job_id, l.queue
+        returning l.job_id, l.queue, l.priority
     ), gone as (
         delete from holdfast.suspensions s using moved m where s.run_id = m.job_id
     )
-    select count(*), array_agg(distinct m.queue) into revived, ready from moved m;
+    select count(*), array_agg(distinct m.queue), min(m.priority) into revived, ready, best from moved m;
     if revived > 0 then
-        perform holdfast.wake(ready);
+        perform holdfast.wake(ready, best);
     end if;
     if revived < cardinality(run_ids) then
         with calm as (

@@ -344,7 +344,7 @@ begin
             worker_id = null, claimed_at = null, started_at = null, progress = null, progress_note = null,
             suspect = l.suspect or o.fate = 'released'
         from orphan o where l.job_id = any (array[o.job_id]) and o.fate in ('lost', 'released', 'held')
-        returning l.queue, l.state
+        returning l.queue, l.priority, l.state
     ), noted as (
         insert into holdfast.attempts (job_id, attempt, outcome, reason, worker_id, claimed_at, started_at, ended_at)
         select o.job_id, o.attempt, case when o.fate = 'held' then 'lost' else o.fate end, o.reason, o.worker_id,
@@ -356,7 +356,7 @@ begin
     ), spent as (
         delete from holdfast.tokens k using orphan o where k.job_id = o.job_id and k.attempt = o.attempt
     ), woken as (
-        select holdfast.wake(array_agg(distinct m.queue)) from moved m where m.state = 'available' having count(*) > 0
+        select holdfast.wake(array_agg(distinct m.queue), min(m.priority)) from moved m where m.state = 'available' having count(*) > 0
     )
     select o.job_id, o.kind, o.fate from orphan o, (select count(*) from woken) n;
 end

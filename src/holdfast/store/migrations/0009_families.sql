@@ -51,7 +51,7 @@ begin
     if due is not null then
         perform holdfast.wake_stager(due);
     end if;
-    perform holdfast.wake(queues);
+    perform holdfast.wake(queues, (select min(p) from unnest(priorities) p));
     return ids[1];
 end
 $$;
@@ -101,7 +101,7 @@ begin
             cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
         from target t where l.job_id = any (array[t.job_id]) and t.begun
     ), woken as (
-        select holdfast.wake(array_agg(distinct t.queue)) from target t where t.begun having count(*) > 0
+        select holdfast.wake(array_agg(distinct t.queue), min(t.priority)) from target t where t.begun having count(*) > 0
     ), asked as (
         update holdfast.live_jobs l set cancel_requested_at = coalesce(l.cancel_requested_at, holdfast.now())
         from target t where l.job_id = any (array[t.job_id]) and t.worker_id is not null

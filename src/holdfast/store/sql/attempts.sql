@@ -133,7 +133,7 @@ with ended as (
                          $5::text::integer[], $6::text[], $7::text[])
         as e (job_id, attempt, outcome, delay, failed, reason, error)
 ), held as materialized (
-    select l.job_id, l.queue, l.kind, l.attempt, l.failures + e.failed as failures, l.worker_id, l.claimed_at,
+    select l.job_id, l.queue, l.priority, l.kind, l.attempt, l.failures + e.failed as failures, l.worker_id, l.claimed_at,
            l.started_at, l.parent_id, l.family_id, e.outcome, e.delay, e.reason, e.error,
            l.cancel_requested_at is not null
            and not exists (select from holdfast.steps s where s.run_id = any (array[l.job_id])) as cancelled
@@ -161,7 +161,7 @@ with ended as (
     select h.job_id, h.attempt, h.outcome, h.reason, h.error, h.worker_id, h.claimed_at, h.started_at, holdfast.now()
     from held h where not h.cancelled
 ), woken as (
-    select holdfast.wake(array_agg(distinct h.queue)) from held h where h.delay <= 0 having count(*) > 0
+    select holdfast.wake(array_agg(distinct h.queue), min(h.priority)) from held h where h.delay <= 0 having count(*) > 0
 ), staged as (
     select holdfast.wake_stager(holdfast.now() + make_interval(secs => min(h.delay))) from held h
     where h.delay > 0 having count(*) > 0

@@ -75,7 +75,7 @@ with recursive again as (
     where f.job_id in (select a.job_id from again a) and f.outcome in ('failed', 'cancelled')
     order by f.job_id for update
 ), due_later as materialized (
-    select l.job_id, l.queue, l.attempt, l.failures, l.run_at from holdfast.live_jobs l
+    select l.job_id, l.queue, l.priority, l.attempt, l.failures, l.run_at from holdfast.live_jobs l
     where l.job_id = any ($1::bigint[]) and l.state = 'scheduled' and l.state = any ($4::text[])
     order by l.job_id for update
 ), lived as (
@@ -87,7 +87,7 @@ with recursive again as (
     from ended e join holdfast.jobs j on j.id = any (array[e.job_id])
     order by j.unique_key, e.job_id
     on conflict do nothing
-    returning job_id, queue, attempt
+    returning job_id, queue, priority, attempt
 ), undone as materialized (
     select v.job_id, v.attempt from lived v
     where exists (select from holdfast.steps m where m.run_id = any (array[v.job_id]) and m.branch = 'compensation')
@@ -135,8 +135,8 @@ with recursive again as (
         from due_later s
     ) c order by c.job_id
 ), woken as (
-    select holdfast.wake(array_agg(distinct c.queue))
-    from (select v.queue from lived v union all select s.queue from due_later s) c
+    select holdfast.wake(array_agg(distinct c.queue), min(c.priority))
+    from (select v.queue, v.priority from lived v union all select s.queue, s.priority from due_later s) c
     having count(*) > 0
 )
 select c.job_id, c.unique_key, c.holder from (

@@ -35,8 +35,9 @@ select a.id, 'new',
        case
            when a.due > a.moment then holdfast.wake_stager(a.due)
            when exists (
-               select from holdfast.workers w where w.asleep and w.state = 'online' and $2::text = any (w.queues)
-           ) then holdfast.wake(array[$2::text])
+               select from holdfast.workers w
+               where w.wakes_below > $4::smallint and w.state = 'online' and $2::text = any (w.queues)
+           ) then holdfast.wake(array[$2::text], $4::smallint)
        end
 from asked a;
 
@@ -57,9 +58,9 @@ select to_json(array_agg(nextval('holdfast.jobs_id_seq')))::text, holdfast.now()
 from writing w, generate_series(1, $1::integer) where w.number is not null;
 
 -- name: announce
--- Wakes whoever sleeps on these queues, and the stager where the earliest due time is near.
+-- Wakes workers of these queues for jobs of priority $3 at best, and the stager where the earliest due time is near.
 -- Part of a COPY's transaction: the wake-up is delivered when it commits.
-select holdfast.wake($1::text[]), holdfast.wake_stager($2::timestamptz);
+select holdfast.wake($1::text[], $3::smallint), holdfast.wake_stager($2::timestamptz);
 
 -- name: mark_keyed
 -- Remembers which of these queues have concurrency keys; part of a COPY's transaction.

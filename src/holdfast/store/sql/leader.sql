@@ -49,7 +49,7 @@ with due as materialized (
 ), moved as (
     update holdfast.live_jobs l set state = 'available'
     where l.job_id = any (array(select d.job_id from due d union all select o.job_id from over o))
-    returning l.job_id, l.queue
+    returning l.job_id, l.queue, l.priority
 ), following as (
     select least(
         (select l.run_at from holdfast.live_jobs l
@@ -66,7 +66,7 @@ select m.n, case when m.n < $2::integer
                                       where l.state = 'waiting' and l.run_at <= holdfast.now() and l.job_id <> all (m.ids)))
                  then 0.1
                  else (select extract(epoch from f.run_at - holdfast.now()) from following f) end::double precision,
-       case when m.n > 0 then holdfast.wake(m.queues) end
+       case when m.n > 0 then holdfast.wake(m.queues, m.best) end
 from (
-    select count(*) as n, array_agg(distinct queue) as queues, coalesce(array_agg(job_id), '{}') as ids from moved
+    select count(*) as n, array_agg(distinct queue) as queues, min(priority) as best, coalesce(array_agg(job_id), '{}') as ids from moved
 ) m;

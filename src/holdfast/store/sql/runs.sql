@@ -54,9 +54,9 @@ with held as materialized (
     set state = 'available', run_at = holdfast.now(), failures = 0, worker_id = null, claimed_at = null,
         started_at = null, progress = null, progress_note = null, revision = a.revision
     from held h, asked a where l.job_id = h.job_id
-    returning l.queue
+    returning l.queue, l.priority
 ), woken as (
-    select holdfast.wake(array_agg(m.queue)) from moved m having count(*) > 0
+    select holdfast.wake(array_agg(m.queue), min(m.priority)) from moved m having count(*) > 0
 )
 select h.job_id from held h, (select count(*) from woken) w;
 

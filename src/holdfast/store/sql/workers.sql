@@ -24,10 +24,10 @@ set renewed_at = holdfast.now(), expires_at = holdfast.now() + w.ttl
 where w.id = $1::bigint and w.state in ('online', 'draining')
 returning w.state;
 
--- name: set_asleep
--- Says whether enqueues have to notify this worker.
-update holdfast.workers w set asleep = $2::boolean
-where w.id = $1::bigint and w.asleep <> $2::boolean
+-- name: wake_below
+-- Says below which priority new jobs are to be announced to this worker.
+update holdfast.workers w set wakes_below = $2::smallint
+where w.id = $1::bigint and w.wakes_below <> $2::smallint
 returning w.id;
 
 -- name: running_transactions
@@ -49,7 +49,7 @@ order by w.id desc limit $2::integer;
 -- name: end_worker
 -- The worker leaves in good order; it must hold nothing.  $2 is what it has to note of settled places, or null.
 update holdfast.workers w
-set state = 'offline', asleep = false, ended_at = holdfast.now(), expires_at = holdfast.now(),
+set state = 'offline', wakes_below = 0, ended_at = holdfast.now(), expires_at = holdfast.now(),
     settled = coalesce($2::text::jsonb, w.settled)
 where w.id = $1::bigint and w.state in ('online', 'draining')
 returning w.id;
@@ -110,7 +110,7 @@ with lapsed as (
     order by w.id
     for update of w skip locked
 )
-update holdfast.workers w set state = 'lost', asleep = false, ended_at = holdfast.now()
+update holdfast.workers w set state = 'lost', wakes_below = 0, ended_at = holdfast.now()
 from lapsed where w.id = lapsed.id
 returning w.id;
 

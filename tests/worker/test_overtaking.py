@@ -1,0 +1,275 @@
+"""An urgent job goes before those that were claimed ahead, and waits for one job at most."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.client.operator import Operator
+from holdfast.model.job import ClaimedJob
+from holdfast.rules import vigil
+from holdfast.store import workers
+from holdfast.store.statement import Statement, is_any
+from holdfast.store.workers import ASLEEP
+from holdfast.testing import ThrowawayDatabase
+from holdfast.worker import claimer, overtaking, slumber
+from holdfast.worker.ahead import Ahead
+from holdfast.worker.buffer import Buffer
+from holdfast.worker.overtaking import Overtaking
+from holdfast.worker.slumber import Slumber
+from holdfast.worker.turnover import Turnover
+from tests.store.scene import Scene
+
+BELOW = "select wakes_below from holdfast.workers"
+LATE = """
+with still as materialized (select pg_advisory_xact_lock(42)), late as (
+    select holdfast.enqueue('step', '{"name": "urgent"}', priority => 0) from still
+)
+update holdfast.workers set wakes_below = $2::smallint from late where id = $1::bigint returning id"""
+
+Eventually = Callable[..., Awaitable[Any]]
+
+
+class Rush:
+    """Handlers that stand still once jobs are claimed ahead."""
+
+    def __init__(self, work: Any, eventually: Eventually) -> None:
+        self.app, self.begun, self.go = holdfast.App(), list[str](), asyncio.Event()
+        self._work, self._eventually, self._is_over = work, eventually, False
+        self.go.set()
+
+        @self.app.job
+        async def step(name: str) -> None:
+            self.begun.append(name)
+            if len(self.buffer) + self.buffer.ahead > 2 and not self._is_over:
+                self.go.clear()
+            await self.go.wait()
+
+        self.step = step
+
+    @property
+    def buffer(self) -> Buffer:
+        """What is claimed ahead."""
+        found: Buffer = self.process.worker.claimer._buffer
+        return found
+
+    async def stand_still(self) -> int:
+        """Work until jobs are claimed ahead; answers how many have begun by then."""
+        self.process = await self._work(self.app, slots=2)
+
+        async def is_still() -> bool:
+            return not self.go.is_set() and len(self.process.worker.held.running) == 2
+
+        await self._eventually(is_still)
+        return len(self.begun)
+
+    def go_on(self) -> None:
+        """Let the handlers end, this time for good."""
+        self._is_over = True
+        self.go.set()
+
+
+@pytest.fixture
+def rush(work: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch) -> Rush:
+    """However slow this machine is: so much is claimed ahead, and nothing goes back for having waited."""
+    monkeypatch.setattr(claimer, "STALE", 600.0)
+    monkeypatch.setattr(Ahead, "measure", lambda self: setattr(self, "room", 20))
+    monkeypatch.setattr(Turnover, "room", lambda _self, _queue: 20)
+    return Rush(work, eventually)
+
+
+@pytest.fixture
+def claimed(db: ThrowawayDatabase, eventually: Eventually) -> Callable[[int], Awaitable[Any]]:
+    """Waits until a job waits in the buffer."""
+    held = "select true from holdfast.live_jobs where job_id = $1 and state = 'claimed'"
+    return lambda job_id: eventually(lambda: db.value(held, job_id))
+
+
+@pytest.mark.parametrize("most", [None, 2], ids=["no limit", "limited queue"])
+async def test_what_is_urgent_goes_before_what_was_claimed_ahead(
+    client: holdfast.Client, db: ThrowawayDatabase, rush: Rush, claimed: Any, most: int | None
+) -> None:
+    """It is claimed although the buffer is filled, and the next to begin, within limits too."""
+    await Operator(db.database, "tester").queues.limit("default", most, create=True)
+    await client.enqueue_many([rush.step.job("low") for _ in range(3000)])
+    begun = await rush.stand_still()
+    urgent = await client.enqueue(rush.step.job("urgent"), priority=0)
+    await claimed(urgent.id)
+    rush.go_on()
+    await client.wait(urgent.id, timeout=20)
+    assert rush.begun[begun] == "urgent"
+
+
+async def test_all_that_is_urgent_goes_first_however_much_it_is(
+    client: holdfast.Client, rush: Rush, eventually: Eventually
+) -> None:
+    """More of it than a buffer holds is claimed piece by piece, each before the last has begun."""
+    await client.enqueue_many([rush.step.job("low") for _ in range(3000)])
+    begun = await rush.stand_still()
+    await client.enqueue_many([rush.step.job("urgent") for _ in range(100)], priority=0)
+
+    async def is_next() -> bool:
+        return rush.buffer.better_than(5) > 1 or rush.begun.count("urgent") > 95
+
+    while rush.begun.count("urgent") < 95:
+        await eventually(is_next)
+        rush.go.set()
+        await asyncio.sleep(0)
+    rush.go_on()
+    assert set(rush.begun[begun : begun + 95]) == {"urgent"}
+
+
+async def test_a_worker_is_told_of_no_more_than_could_overtake(
+    client: holdfast.Client, db: ThrowawayDatabase, rush: Rush, eventually: Eventually
+) -> None:
+    """A notification costs a lock on the whole database, so equals and less urgent ones make none."""
+    await client.enqueue_many([rush.step.job("low") for _ in range(3000)], priority=3)
+    await rush.stand_still()
+    await eventually(lambda: db.value("select wakes_below = 3 from holdfast.workers"))
+    rush.go_on()
+
+
+async def test_what_came_before_the_worker_said_of_what_to_tell_it_is_not_missed(
+    client: holdfast.Client,
+    db: ThrowawayDatabase,
+    rush: Rush,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody was told of it, for nobody had asked to be told: the worker looks once more."""
+    told, asked = workers.wake_below, list[int]()
+
+    def late(worker_id: int, priority: int) -> Statement[bool]:
+        asked.append(priority)
+        if len(asked) > 1:
+            return told(worker_id, priority)
+        return Statement("wake_below", LATE, (worker_id, priority), is_any)
+
+    monkeypatch.setattr(workers, "wake_below", late)
+    await client.enqueue_many([rush.step.job("low") for _ in range(3000)])
+    async with db.database.transaction() as own:
+        await own.execute("select pg_advisory_xact_lock(42)")
+        begun = await rush.stand_still()
+
+    async def is_claimed() -> bool:
+        return rush.buffer.better_than(5) == 1
+
+    await eventually(is_claimed)
+    rush.go_on()
+
+    async def has_begun() -> bool:
+        return len(rush.begun) > begun
+
+    await eventually(has_begun)
+    assert rush.begun[begun] == "urgent"
+
+
+class Watch:
+    """A buffer with jobs of priority 5, and what may overtake them."""
+
+    def __init__(self) -> None:
+        self.buffer = Buffer()
+        self.overtaking = Overtaking(self.buffer, ("a", "b"))
+        self.buffer.put(claimed_job(n) for n in range(10))
+
+    def look(self, *, low: int = 0, found: int = 0, more: bool = False) -> tuple[int, tuple[str, ...]] | None:
+        """Look if that is due; None: it is not."""
+        if self.overtaking.pause(low) > 0:
+            return None
+        asked = self.overtaking.begin()
+        self.buffer.put(claimed_job(100 + n, priority=0) for n in range(found))
+        self.overtaking.end(found=bool(found), more=more)
+        return asked
+
+
+def claimed_job(number: int, priority: int = 5) -> ClaimedJob:
+    """A job as a claim brings it."""
+    return ClaimedJob(
+        number, 1, 0, "kind", "a", priority, 5, 300.0, "{}", None, "{}", None, None, 0.0, 0.0, False, number
+    )
+
+
+@pytest.fixture
+async def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """Whoever is called three times looks by itself, and looks are due at once."""
+    monkeypatch.setattr(vigil, "CALLS", 3)
+    monkeypatch.setattr(vigil, "WITHIN", 600.0)
+    monkeypatch.setattr(vigil, "PATIENCE", 600.0)
+    monkeypatch.setattr(overtaking, "PACE", 0.0)
+    return Watch()
+
+
+async def test_only_what_is_more_urgent_than_something_here_is_looked_for(watch: Watch) -> None:
+    """Where it was announced, and once."""
+    watch.overtaking.call(5, {"a"})
+    assert watch.look() is None
+    watch.overtaking.call(4, {"b"})
+    assert watch.look() == (5, ("b",))
+    assert watch.look() is None
+    watch.overtaking.call(0, None)
+    assert watch.look() == (5, ("a", "b"))
+
+
+async def test_more_is_looked_for_once_little_of_the_last_is_left(watch: Watch) -> None:
+    """What is urgent is claimed no further ahead than anything else."""
+    watch.overtaking.call(0, {"a"})
+    assert watch.look(low=2, found=4, more=True) == (5, ("a",))
+    assert watch.look(low=2) is None
+    assert not watch.overtaking.has_room(2)
+    await watch.buffer.take()
+    assert not watch.overtaking.has_room(2)
+    await watch.buffer.take()
+    assert watch.overtaking.has_room(2)
+    assert watch.look(low=2) == (5, ("a", "b"))
+
+
+async def test_who_is_called_often_looks_by_itself(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An announcement holds up everybody's commits; where nothing comes any more the worker is told again."""
+    assert watch.overtaking.below == 5
+    for _ in range(3):
+        watch.overtaking.call(0, {"a"})
+    assert watch.look() == (5, ("a",))
+    assert watch.overtaking.below == 0
+    assert watch.look(low=9, found=1) == (5, ("a", "b"))
+    assert watch.overtaking.watches
+    monkeypatch.setattr(vigil, "PATIENCE", 0.0)
+    assert watch.look(low=9) == (5, ("a", "b"))
+    assert watch.overtaking.below == 5
+    assert watch.look(low=9) is None
+
+
+async def test_a_watch_goes_on_when_the_buffer_was_empty_for_a_while(watch: Watch) -> None:
+    """Nobody tells the worker of anything then, so it must not forget to look."""
+    for _ in range(3):
+        watch.overtaking.call(0, {"a"})
+    watch.look()
+    while len(watch.buffer):
+        await watch.buffer.take()
+    assert watch.look() is None
+    watch.buffer.put([claimed_job(200)])
+    assert watch.look() == (5, ("a", "b"))
+
+
+async def test_a_worker_is_told_less_only_where_it_was_called_in_vain(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says about itself is a write: what waits in its buffer may change with each claim."""
+    worker, here = await scene.worker(), [0]
+    one = Slumber(scene.db.database, lambda: here[0])
+    one.begin(worker)
+    for here[0], is_more, noted in ((7, True, 7), (3, False, 7), (9, True, 9), (0, False, 9)):
+        assert await one.heed() is is_more
+        assert await scene.db.value(BELOW) == noted
+    await one.called_in_vain()
+    assert await scene.db.value(BELOW) == 9
+    monkeypatch.setattr(slumber, "BUSY_BEFORE_AWAKE", 0.0)
+    await one.called_in_vain()
+    assert await scene.db.value(BELOW) == 0
+    await one.rest(found=False)
+    assert await scene.db.value(BELOW) == ASLEEP
+    here[0] = 4
+    assert not await one.heed()
+    await one.wake_up()
+    assert await scene.db.value(BELOW) == 4
