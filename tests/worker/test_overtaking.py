@@ -57,7 +57,7 @@ class Rush:
 
     async def stand_still(self) -> int:
         """Work until jobs are claimed ahead; answers how many have begun by then."""
-        self.process = await self._work(self.app, slots=2)
+        self.process = await self._work(self.app, slots=2, poll=60.0)
 
         async def is_still() -> bool:
             return not self.go.is_set() and len(self.process.worker.held.running) == 2
