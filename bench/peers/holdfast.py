@@ -130,8 +130,8 @@ class Holdfast(Peer):
             database=DatabaseConfig(dsn=self.dsn), queues=(*others, "default"), slots=self._slots()
         )
         process = WorkerProcess(self.app, config)
-        await process.start()
         spare_collector()
+        await process.start()
         await stop.wait()
         await process.stop(5.0)
 

@@ -69,6 +69,17 @@ async def test_there_is_room_for_a_tenth_of_a_second(bench: Bench) -> None:
         assert abs(one.room - room) <= 1
 
 
+@pytest.mark.parametrize(("claim", "room"), [(0.01, 100), (0.03, 180), (0.5, 300)])
+async def test_there_is_room_for_as_long_as_claims_take(bench: Bench, claim: float, room: int) -> None:
+    """Half of it has to outlast the next one; three tenths of a second are the most."""
+    one = bench.begin()
+    for _ in range(20):
+        bench.work(0.05)
+        one.waited(claim)
+        one.measure()
+    assert abs(one.room - room) <= 1
+
+
 async def test_the_pace_falls_at_once(bench: Bench) -> None:
     """Slow jobs after quick ones are not claimed by the pace of the quick ones."""
     one = bench.begin()

@@ -89,12 +89,18 @@ def claimed(db: ThrowawayDatabase, eventually: Eventually) -> Callable[[int], Aw
 
 @pytest.mark.parametrize("most", [None, 2], ids=["no limit", "limited queue"])
 async def test_what_is_urgent_goes_before_what_was_claimed_ahead(
-    client: holdfast.Client, db: ThrowawayDatabase, rush: Rush, claimed: Any, most: int | None
+    client: holdfast.Client,
+    db: ThrowawayDatabase,
+    rush: Rush,
+    claimed: Any,
+    eventually: Eventually,
+    most: int | None,
 ) -> None:
     """It is claimed although the buffer is filled, and the next to begin, within limits too."""
     await Operator(db.database, "tester").queues.limit("default", most, create=True)
     await client.enqueue_many([rush.step.job("low") for _ in range(3000)])
     begun = await rush.stand_still()
+    await eventually(lambda: db.value(BELOW))
     urgent = await client.enqueue(rush.step.job("urgent"), priority=0)
     await claimed(urgent.id)
     rush.go_on()
@@ -103,11 +109,12 @@ async def test_what_is_urgent_goes_before_what_was_claimed_ahead(
 
 
 async def test_all_that_is_urgent_goes_first_however_much_it_is(
-    client: holdfast.Client, rush: Rush, eventually: Eventually
+    client: holdfast.Client, db: ThrowawayDatabase, rush: Rush, eventually: Eventually
 ) -> None:
     """More of it than a buffer holds is claimed piece by piece, each before the last has begun."""
     await client.enqueue_many([rush.step.job("low") for _ in range(3000)])
     begun = await rush.stand_still()
+    await eventually(lambda: db.value(BELOW))
     await client.enqueue_many([rush.step.job("urgent") for _ in range(100)], priority=0)
 
     async def is_next() -> bool:

@@ -140,6 +140,8 @@ class Serving:
         await self._process.drained()
 
     async def _start(self) -> None:
+        # Not when it works already: that takes hundredths of a second.
+        spare_collector()
         pause = 0.5
         while True:
             try:
@@ -151,8 +153,7 @@ class Serving:
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
             else:
-                break
-        spare_collector()
+                return
 
 
 def spare_collector() -> None:

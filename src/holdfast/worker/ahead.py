@@ -10,11 +10,16 @@ from holdfast.worker.turnover import AHEAD, SPAN
 
 # What was measured this many seconds ago says nothing any more.
 FORGET = 1.0
+# As long as this many claims the buffer is to last, for the next one begins when half of it is left.
+CLAIMS = 6
+# But no longer than this, in seconds: what waits here is kept from workers that may be idle.
+LONGEST = 0.3
 
 
 class Ahead:
     """Room in the buffer for a tenth of a second of work at the present pace, and for *most* jobs at most.
 
+    Where claims take long, for the database is far away or many workers are at it, it is up to three tenths.
     The pace is that of slots which have work: time in which they wait for jobs does not count, for each slot
     its share, or a worker whose claims are slow would claim less and less.  It falls at once and rises by
     halves, so that one lucky moment claims nothing that waits long.
@@ -22,7 +27,7 @@ class Ahead:
 
     def __init__(self, slots: Slots, buffer: Buffer, most: int) -> None:
         self._slots, self._buffer, self._most = slots, buffer, most
-        self._pace = 0.0
+        self._pace = self._claim = 0.0
         self._note(time.monotonic())
         self.room = 0
 
@@ -41,7 +46,11 @@ class Ahead:
         if worked >= SPAN or passed >= FORGET or (pace > self._pace and passed >= SPAN):
             self._pace = pace if pace < self._pace else (self._pace + pace) / 2
             self._note(now)
-            self.room = min(self._most, int(self._pace * AHEAD))
+            self.room = min(self._most, int(self._pace * min(LONGEST, max(AHEAD, CLAIMS * self._claim))))
+
+    def waited(self, seconds: float) -> None:
+        """Note how long a claim took."""
+        self._claim = (self._claim + seconds) / 2
 
     def _note(self, now: float) -> None:
         self._noted_at, self._done, self._hunger = now, self._slots.done, self._buffer.hunger(now)

@@ -196,7 +196,9 @@ class Claimer(Service):
         queues = tuple(self._order)
         # Queues take turns at the front, so that a full one does not starve the others.
         self._order.append(self._order.pop(0))
+        asked_at = time.monotonic()
         claimed = await self.claim(queues, free=free, wanted=wanted)
+        self._ahead.waited(time.monotonic() - asked_at)
         self._half, self._half_ahead = len(self._buffer) // 2, self._buffer.ahead // 2
         self._called = False
         if claimed:
