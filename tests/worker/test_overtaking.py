@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -230,6 +231,34 @@ async def test_more_is_looked_for_once_little_of_the_last_is_left(watch: Watch) 
     await watch.buffer.take()
     assert watch.overtaking.has_room(2)
     assert watch.look(low=2) == (5, ("a", "b"))
+    assert not watch.overtaking.has_room(2)
+
+
+async def test_a_worker_that_no_urgent_job_is_left_for_stops_asking(watch: Watch) -> None:
+    """All low ones have begun: no end of a job is a reason to look any more."""
+    watch.overtaking.call(0, {"a"})
+    watch.look(low=2, found=4, more=True)
+    assert watch.look(low=2) is None
+    while len(watch.buffer):
+        await watch.buffer.take()
+    assert watch.look(low=2) is None
+    watch.buffer.put([claimed_job(300)])
+    assert not watch.overtaking.has_room(2)
+
+
+async def test_looks_in_vain_become_fewer(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of eight workers that are called for one job seven find nothing, and had better not hurry."""
+    clock = SimpleNamespace(monotonic=lambda: 1000.0)
+    monkeypatch.setattr(overtaking, "time", clock)
+    monkeypatch.setattr(overtaking, "PACE", 1.0)
+    pauses = []
+    for found in (0, 0, 0, 0, 1, 0):
+        watch.overtaking.look_again()
+        watch.overtaking.begin()
+        watch.overtaking.end(found=bool(found), more=False)
+        watch.overtaking.look_again()
+        pauses.append(watch.overtaking.pause(0))
+    assert pauses == [2.0, 4.0, 8.0, 8.0, 1.0, 2.0]
 
 
 async def test_who_is_called_often_looks_by_itself(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ class Claimer(Service):
         rest = await self._fill() if self._may_claim else self._config.poll
         if self._may_claim and await self._slumber.heed():
             self._overtaking.look_again()
-        return min(rest, self._overtaking.pause(self._ahead.low))
+        return min(rest, self._overtaking.pause(self._ahead.low)) if self._may_claim else rest
 
     async def _rest(self, seconds: float) -> None:
         # A turn that claimed has let the loop turn; the next claim is under way before the handlers go on.

@@ -11,6 +11,8 @@ from holdfast.worker.buffer import Buffer
 
 # Two looks for what is more urgent have this much time between them at least, in seconds.
 PACE = 0.005
+# It doubles so often where looks find nothing: of many workers that are called for one job, one gets it.
+DOUBLED = 3
 NEVER = float("inf")
 
 
@@ -23,7 +25,7 @@ class Overtaking:
 
     def __init__(self, buffer: Buffer, queues: Sequence[str]) -> None:
         self._buffer, self._every_queue, self._vigil = buffer, queues, Vigil()
-        self._looked_at = -NEVER
+        self._looked_at, self._in_vain = -NEVER, 0
         self._is_crowded = False
         self._forget()
 
@@ -57,13 +59,14 @@ class Overtaking:
 
         None is due before at most *low* jobs are left that go before others: `has_room` tells when.
         """
-        worst = self._buffer.worst
+        worst, self._is_crowded = self._buffer.worst, False
         if self._best >= worst:
             if not self.watches:
                 self._forget()
             return NEVER
         self._is_crowded = self._buffer.better_than(worst) > low
-        return NEVER if self._is_crowded else max(0.0, self._looked_at + PACE - time.monotonic())
+        due_at = self._looked_at + PACE * 2**self._in_vain
+        return NEVER if self._is_crowded else max(0.0, due_at - time.monotonic())
 
     def has_room(self, low: int) -> bool:
         """Whether a look has become due by a job that has left the buffer."""
@@ -78,5 +81,6 @@ class Overtaking:
 
     def end(self, *, found: bool, more: bool) -> None:
         """End a look; *more* may be there."""
+        self._in_vain = 0 if found else min(self._in_vain + 1, DOUBLED)
         if self._vigil.look(time.monotonic(), found=found) or more:
             self.look_again()
