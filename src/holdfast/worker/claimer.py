@@ -136,7 +136,8 @@ class Claimer(Service):
             if self.strays.are_due:
                 await self.strays.give_back(self.worker_id)
             await self._limited_among(tuple(self._order))
-            await self._overtake()
+            if self._overtaking.pause(self._ahead.low) <= 0:
+                await self._overtake()
         # A stop may have begun while the database answered.
         rest = await self._fill() if self._may_claim else self._config.poll
         if self._may_claim and await self._slumber.heed():
@@ -150,8 +151,6 @@ class Claimer(Service):
 
     async def _overtake(self) -> None:
         """Claim what was announced that is more urgent than jobs in the buffer."""
-        if self._overtaking.pause(self._ahead.low) > 0:
-            return
         self._called = False
         below, queues = self._overtaking.begin()
         limited = await self._limited_among(tuple(self._order))
