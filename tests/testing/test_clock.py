@@ -1,5 +1,7 @@
 """The clock of a throw-away schema can be stopped, moved and released."""
 
+import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,6 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.errors import InputInvalid
+from holdfast.store import workers
+from holdfast.store.statement import Statement
 from holdfast.testing import Clock, Probe, ThrowawayDatabase
 
 NOON = datetime(2031, 5, 4, 12, tzinfo=UTC)
@@ -71,14 +75,30 @@ async def test_a_job_falls_due_when_the_clock_moves(
 
 
 async def test_a_lease_runs_out_when_the_clock_moves_again(
-    db: ThrowawayDatabase, work: Any, probe: Probe
+    db: ThrowawayDatabase, work: Any, probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that renews once in ten seconds has a full ttl after a jump, which a second jump passes."""
+    declare, looked = workers.declare_lost, asyncio.Event()
+
+    def noted(term: int) -> Statement[list[int]]:
+        statement = declare(term)
+
+        def read(rows: Any) -> list[int]:
+            looked.set()
+            return statement.reader(rows)
+
+        return replace(statement, reader=read)
+
+    monkeypatch.setattr(workers, "declare_lost", noted)
     app = holdfast.App()
     await work(app, ttl=30.0)
     for times in (1, 2):
         await probe.wait_for("leader.changed", times=times)
+        # A statement that is planned while the clock is replaced could have both times in it.
+        async with asyncio.timeout(20):
+            await looked.wait()
         assert not probe.seen("worker.lost")
+        looked.clear()
         await Clock(db).advance(31)
     lost = await probe.wait_for("worker.lost")
     assert lost["worker_id"] == await db.value("select min(id) from holdfast.workers where state = 'lost'")
