@@ -20,6 +20,9 @@ NEVER = 60.0
 QUEUE = "capped"
 INTERVALS = "select job_id, claimed_at, finished_at from holdfast.finished_jobs where queue = 'capped'"
 STANDING = "select count(*) from holdfast.live_jobs where queue = 'capped' and worker_id is not null"
+NO_CLAIM = """
+    select not exists (select from pg_stat_activity where state = 'active' and query like '%claim_limited%'
+                       and datname = current_database() and pid <> pg_backend_pid())"""
 
 Limit = Callable[[int | None], Awaitable[Any]]
 
@@ -389,6 +392,8 @@ async def test_what_is_claimed_ahead_leaves_slots_to_other_queues(
     process = await blocked.start(eventually, "other")
     one = process.worker.claimer
     await one.stop()
+    # A claim that was cut off must not come late and take the permits.
+    await eventually(lambda: db.value(NO_CLAIM))
     await client.enqueue_many([blocked.job(n) for n in range(20)], queue="other")
     process.worker.slots.turnover.room = lambda queue: 30 if queue == QUEUE else 0
     found = await one.claim((QUEUE, "other"), free=4, wanted=4)
