@@ -41,6 +41,7 @@ DOORS = {
     "holdfast/workflow/steps.py::_Trial._once": "the door around a step: what it raises is recorded",
     "holdfast/web/express.py::Express._answer": "the door around a route: the log gets all, the caller a 500",
     "holdfast/worker/transaction.py::LoopTransaction._complete": "rolls back and raises the same error again",
+    "holdfast/worker/openings.py::Openings.tell": "keeps the queues and raises the same error again",
     "holdfast/worker/reporter.py::Reporter._fly": "keeps the decisions and raises the same error again",
     "holdfast/worker/threads.py::_result": "the door around a handler in a thread: told as a value",
 }

@@ -365,7 +365,6 @@ WITHOUT_FENCE = {
     "discard_jobs": "jobs that nobody holds",
     "retry_jobs": "jobs that nobody holds",
     "fail_unknown": "available jobs, which nobody holds",
-    "pause_runs": "parks what nobody holds; the rest it only asks to park",
 }
 
 
@@ -379,6 +378,7 @@ FUNCTIONS = {
     "revive_runs": "waiting runs, which nobody holds",
     "resume_held": "paused runs, which nobody holds",
     "take_away": "ends an attempt from outside: its callers have locked the rows of those who lost it",
+    "pause_runs": "parks what nobody holds; the rest it only asks to park",
     "cancel_tree": "ends what nobody holds; the rest it only asks to stop",
 }
 MIGRATIONS = Path(holdfast.__file__).parent / "store" / "migrations"

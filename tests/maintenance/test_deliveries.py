@@ -492,7 +492,7 @@ async def test_nothing_is_delivered_into_our_own_network(
     await scene.complete(await scene.one())
     await look()
     [delivery] = await operator.find()
-    with pytest.raises(DeliveryFailed, match="no public address"):
+    with pytest.raises(DeliveryFailed, match="no public address: those take deliveries_private"):
         await Courier(scene.db.database).deliver(delivery.id)
     assert receiver.got == []
 

@@ -154,6 +154,7 @@ def test_every_finding_that_is_not_ok_has_a_remedy() -> None:
         *diagnosis.of_queues([replace(QUEUE, workers=0)]),
         *diagnosis.of_leader(LeaderHealth(False, 0, None, None)),
         diagnosis.of_rests(["job_logs_rest"]),
+        diagnosis.of_held([7]),
         diagnosis.of_lost_workers([LostWorker(1, "w", 60.0)]),
     ]
     assert all(one.level is not Level.OK and one.remedy for one in findings)

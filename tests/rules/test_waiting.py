@@ -61,6 +61,11 @@ LATER = NOW + timedelta(minutes=5)
             "no online worker works on queue 'mail': start one with --queues mail",
         ),
         (
+            {"workers": 0, "knowing": 0, "elsewhere": ["post", "spam"]},
+            "no online worker works on queue 'mail': start one with --queues mail, "
+            "or enqueue it in a queue whose workers know 'send': 'post', 'spam'",
+        ),
+        (
             {"knowing": 0},
             "of 2 workers online in queue 'mail' none knows kind 'send': deploy its handler",
         ),

@@ -123,7 +123,7 @@ def test_lines_of_the_application_have_the_same_shape(log: Any) -> None:
 
 def test_a_finished_job_is_no_news_and_a_failing_one_is(log: Any) -> None:
     """At level info the happy path is silent, however many jobs there are."""
-    from holdfast.model.outcome import Complete, Fail, Outcome, PutBack
+    from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Suspend
 
     class Claimed:
         id, kind, attempt = 5, "send_mail", 2
@@ -139,7 +139,10 @@ def test_a_finished_job_is_no_news_and_a_failing_one_is(log: Any) -> None:
     again = PutBack(Outcome.RETRIED, 30.0, True, "OSError: away")
     logbook("attempt.ended", {"running": Running, "decision": again})
     logbook("attempt.ended", {"running": Running, "decision": Fail("…", "poison: bad payload")})
-    first, second = map(json.loads, stream.getvalue().splitlines())
+    kept = Suspend("NonDeterministicRun: mend it", paused=True)
+    logbook("attempt.ended", {"running": Running, "decision": kept})
+    logbook("attempt.ended", {"running": Running, "decision": Suspend("a signal")})
+    first, second, third = map(json.loads, stream.getvalue().splitlines())
     assert (first["level"], first["job_id"], first["kind"], first["attempt"]) == (
         "warning",
         5,
@@ -148,6 +151,10 @@ def test_a_finished_job_is_no_news_and_a_failing_one_is(log: Any) -> None:
     )
     assert first["message"] == "job 5 (send_mail) is retried in 30.0 s (OSError: away) in attempt 2"
     assert second["level"] == "error"
+    assert (third["level"], "waits until somebody resumes it (NonDet" in third["message"]) == (
+        "warning",
+        True,
+    )
 
 
 def test_an_event_without_wording_is_still_logged(log: Any) -> None:

@@ -59,6 +59,7 @@ def processed(metrics: Metrics, outcome: str, kind: str = "send_mail") -> float 
         (PutBack(Outcome.SNOOZED, 1.0, False, "X"), "snoozed"),
         (PutBack(Outcome.RELEASED, 0.0, False, "X"), "released"),
         (Suspend("signal"), "suspended"),
+        (Suspend("NonDeterministicRun: X", paused=True), "held"),
     ],
 )
 def test_every_decision_is_counted_under_its_word(decision: Any, label: str) -> None:

@@ -71,6 +71,7 @@ async def test_a_server_that_is_not_there_is_named_without_its_password(place: s
             raise AssertionError
     assert f"cannot be reached at {shown_address(given)}: " in str(caught.value)
     assert "secret" not in str(caught.value)
+    assert ("or the `holdfast up` that it belongs to?" in str(caught.value)) == place.startswith("/")
 
 
 @pytest.mark.parametrize(

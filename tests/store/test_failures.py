@@ -18,7 +18,8 @@ async def test_what_a_schema_lacks_is_named(
 ) -> None:
     """A schema that exists is not said to be missing: the error names the table that is."""
     await db.fetch("alter table holdfast.live_jobs rename to elsewhere")
-    wanted = rf"schema '{db.schema}' is not complete \(.*live_jobs.*\): run `holdfast migrate`"
+    remedy = f"run `holdfast migrate --schema {db.schema}`"
+    wanted = rf"schema '{db.schema}' is not complete \(.*live_jobs.*\): {remedy}"
     if colour == "async":
         with pytest.raises(SchemaMissing, match=wanted):
             await client.enqueue(REQUEST)

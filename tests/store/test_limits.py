@@ -41,6 +41,25 @@ def most_at_once(intervals: Sequence[tuple[Any, ...]]) -> int:
     return most
 
 
+@pytest.mark.parametrize("becomes", ["kind = 'stranger'", "route_id = 1"])
+async def test_a_keyed_job_that_is_replaced_while_it_is_chosen_is_looked_at_again(
+    scene: Scene, becomes: str
+) -> None:
+    """It may have become one of a kind that the worker does not know, or one for a runner."""
+    worker = await scene.worker()
+    await scene.enqueue(concurrency_key="k")
+    await limit(scene, keyed=True)
+    session, claimer = await scene.session(), await scene.session()
+    async with session.transaction():
+        # Between the choice and the lock: only the lock has to wait for this one.
+        await scene.execute(session, "lock table holdfast.live_jobs in exclusive mode")
+        claiming = asyncio.create_task(scene.claim_limited(worker, free=1, connection=claimer))
+        await scene.blocked(claimer)
+        await scene.execute(session, f"update holdfast.live_jobs set {becomes}")  # noqa: S608 - from the parameters above
+    assert await claiming == []
+    assert await scene.db.value("select state from holdfast.live_jobs") == "available"
+
+
 class Race:
     """Six workers with connections of their own claim and finish until a queue is empty."""
 

@@ -106,7 +106,8 @@ async def test_an_older_schema_asks_to_be_migrated(db: ThrowawayDatabase) -> Non
     """A worker that starts on a schema one step behind is told which step and what to run."""
     await db.fetch("delete from holdfast.schema_versions where version = $1", newest())
     with pytest.raises(
-        SchemaTooOld, match=rf"is at {newest() - 1}, .* needs {newest()}: run `holdfast migrate`"
+        SchemaTooOld,
+        match=rf"is at {newest() - 1}, .* needs {newest()}: run `holdfast migrate --schema {db.schema}`",
     ):
         await migrate.check(db.database)
 

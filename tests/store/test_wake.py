@@ -1,4 +1,4 @@
-"""Who is woken by an enqueue: sleepers on that queue, once a statement, and nobody else."""
+"""Who is woken by an enqueue: who sleeps or holds worse jobs of that queue, once a statement, nobody else."""
 
 from __future__ import annotations
 
@@ -55,6 +55,20 @@ async def asleep(scene: Scene, *queues: str) -> int:
     worker = await scene.worker(*queues)
     await scene.run(workers.wake_below(worker, ASLEEP))
     return worker
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_an_enqueue_wakes_who_fell_asleep_after_its_snapshot(
+    scene: Scene, ear: Ear, count: int
+) -> None:
+    """At repeatable read the note cannot be seen, so it is taken for granted."""
+    new = [NewJob(kind=KIND, args="{}", queue="other")] * count
+    session = await scene.session()
+    async with session.transaction(isolation="repeatable_read"):
+        await session.execute("select count(*) from pg_class")
+        await asleep(scene, "other")
+        await scene.run_on(session, jobs.enqueue_job(new[0]) if count == 1 else jobs.enqueue_jobs(new))
+    assert await ear.all() == ["jobs:5:other"]
 
 
 async def test_an_enqueue_wakes_a_sleeper_on_its_queue(scene: Scene, ear: Ear) -> None:
@@ -191,6 +205,17 @@ async def test_staging_putting_back_and_rescue_wake_sleepers(scene: Scene, ear: 
     await scene.lose(holder)
     await scene.run(workers.rescue_jobs(term, 10))
     assert await ear.all() == ["jobs:5:default"]
+
+
+async def test_a_rescue_that_ends_a_job_wakes_sleepers_too(scene: Scene, ear: Ear) -> None:
+    """There may be room under a limit by it, for a job that nobody else tells them of."""
+    holder, term = await scene.worker("mail"), await scene.lead()
+    await scene.enqueue(queue="mail", max_attempts=1)
+    await scene.claim(holder, "mail")
+    await asleep(scene, "mail")
+    await scene.lose(holder)
+    assert [one.fate for one in await scene.run(workers.rescue_jobs(term, 10))] == ["failed"]
+    assert await ear.all() == ["jobs:9:mail"]
 
 
 async def test_a_run_that_a_claim_passed_over_is_told_of_again(scene: Scene, ear: Ear) -> None:

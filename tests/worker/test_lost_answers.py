@@ -1,5 +1,6 @@
 """The answer of a claim may be lost on its way: what it took is found again and given back."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -15,6 +16,14 @@ WAITING_CLAIM = """
     select pid from pg_stat_activity
     where wait_event_type = 'Lock' and query like 'with holder%' and query like '%' || $1 || '%'"""
 ASLEEP = "select count(*) from holdfast.workers where wakes_below = 10"
+
+# A claim waits for a lock just before it writes.
+SLOW_CLAIMS = (
+    """create function holdfast.wait_a_little() returns trigger language plpgsql as $$
+    begin perform pg_advisory_xact_lock(1); return new; end $$""",
+    """create trigger slow before update of worker_id on holdfast.live_jobs
+    for each row when (new.worker_id is not null) execute function holdfast.wait_a_little()""",
+)
 
 
 @pytest.mark.parametrize("noticed", ["at once", "too early"])
@@ -57,6 +66,35 @@ async def test_jobs_of_a_claim_whose_answer_was_lost_run_all_the_same(
     assert await scene.db.fetch("select attempt, failures from holdfast.finished_jobs") == [(2, 0)]
 
 
+async def test_a_stop_gives_back_what_a_claim_takes_that_it_cut_off(
+    client: holdfast.Client, work: Any, scene: Scene, eventually: Any
+) -> None:
+    """The server goes on with it, and its job would be one that a dead worker ran."""
+    app = holdfast.App()
+
+    @app.job
+    async def greet() -> None: ...
+
+    process = await work(app)
+    await eventually(lambda: scene.db.value(ASLEEP))
+    for statement in SLOW_CLAIMS:
+        await scene.db.fetch(statement)
+    session = await scene.session()
+    await session.execute("select pg_advisory_lock(1)")
+    await client.enqueue(greet.job())
+    await eventually(lambda: scene.db.value(WAITING_CLAIM, scene.db.schema))
+    stopping = asyncio.create_task(process.stop(0.0))
+    # Time enough for a stop that does not wait.
+    await asyncio.wait({stopping}, timeout=0.5)
+    await session.execute("select pg_advisory_unlock(1)")
+    await stopping
+    await eventually(lambda: _no_claim_waits(scene))
+    assert await scene.db.fetch("select state, failures from holdfast.live_jobs") == [("available", 0)]
+    assert await scene.db.fetch("select outcome, reason from holdfast.attempts") == [
+        ("released", "the answer of the claim was lost")
+    ]
+
+
 async def test_only_who_lost_an_answer_compares_often(
     client: holdfast.Client, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +128,10 @@ async def test_only_who_lost_an_answer_compares_often(
     claims.plain = broken
     await greeted()
     assert len(compared) >= 3
+
+
+async def _no_claim_waits(scene: Scene) -> bool:
+    return await scene.db.value(WAITING_CLAIM, scene.db.schema) is None
 
 
 async def _next_claim_waits(scene: Scene, former: int) -> bool:

@@ -62,6 +62,28 @@ async def test_a_policy_that_came_past_the_registry_hurts_one_attempt(
     assert "RuntimeError" in str(await db.value("select reason from holdfast.attempts"))
 
 
+async def test_a_kind_that_went_missing_costs_an_attempt_and_no_slot(
+    work: Any, client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """However a worker came by the job: it is not held for as long as the worker lives."""
+    app = holdfast.App()
+
+    @app.job(max_attempts=2)
+    async def it() -> None: ...
+
+    @app.job
+    async def other() -> str:
+        return "alive"
+
+    await work(app, slots=1)
+    del app.handlers["it"]
+    job = await client.enqueue(it.job())
+    assert await client.wait((await client.enqueue(other.job())).id, timeout=30) == "alive"
+    record = await client.job(job.id)
+    assert (str(record.state), record.failures) == ("scheduled", 1)
+    assert await db.value("select reason from holdfast.attempts") == "KeyError: 'it'"
+
+
 async def test_a_slot_that_fails_says_so_and_another_takes_its_place(
     work: Any, client: holdfast.Client, probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,9 +9,11 @@ import pytest
 
 import holdfast
 from holdfast.client.operator import Operator
+from holdfast.errors import DatabaseUnavailable
 from holdfast.model.job import ClaimedJob
 from holdfast.rules import vigil
 from holdfast.store import workers
+from holdfast.store.database import Database
 from holdfast.store.statement import Statement, is_any
 from holdfast.store.workers import ASLEEP
 from holdfast.testing import ThrowawayDatabase
@@ -174,6 +176,21 @@ async def test_what_came_before_the_worker_said_of_what_to_tell_it_is_not_missed
     assert rush.begun[begun] == "urgent"
 
 
+async def test_what_was_announced_while_nobody_listened_is_looked_for(
+    client: holdfast.Client, db: ThrowawayDatabase, rush: Rush, claimed: Any, eventually: Eventually
+) -> None:
+    """A connection that is lost takes announcements with it, and a failover what the worker has noted."""
+    await client.enqueue_many([rush.step.job("low") for _ in range(3000)])
+    await rush.stand_still()
+    await eventually(lambda: db.value(BELOW))
+    await db.fetch("update holdfast.workers set wakes_below = 0")
+    urgent = await client.enqueue(rush.step.job("urgent"), priority=0)
+    rush.process.worker.notified("reconnected", "")
+    await claimed(urgent.id)
+    await eventually(lambda: db.value(BELOW))
+    rush.go_on()
+
+
 class Watch:
     """A buffer with jobs of priority 5, and what may overtake them."""
 
@@ -246,6 +263,16 @@ async def test_a_worker_that_no_urgent_job_is_left_for_stops_asking(watch: Watch
     assert not watch.overtaking.has_room(2)
 
 
+async def test_a_call_is_not_forgotten_while_nothing_waits_here(watch: Watch) -> None:
+    """The claim under way may bring only what is less urgent, of another queue."""
+    while len(watch.buffer):
+        await watch.buffer.take()
+    watch.overtaking.call(0, {"b"})
+    assert watch.look() is None
+    watch.buffer.put([claimed_job(300)])
+    assert watch.look() == (5, ("b",))
+
+
 async def test_looks_in_vain_become_fewer(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of eight workers that are called for one job seven find nothing, and had better not hurry."""
     clock = SimpleNamespace(monotonic=lambda: 1000.0)
@@ -309,3 +336,66 @@ async def test_a_worker_is_told_less_only_where_it_was_called_in_vain(
     assert not await one.heed()
     await one.wake_up()
     assert await scene.db.value(BELOW) == 4
+
+
+async def test_a_note_whose_answer_was_lost_is_written_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the worker takes itself for asleep, the database does not, and nobody tells it of anything."""
+    one = Slumber(scene.db.database, lambda: 5)
+    one.begin(await scene.worker())
+    await one.rest(found=False)
+    run = Database.run
+
+    async def lost(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        await run(database, statement, *rest)
+        monkeypatch.undo()
+        raise DatabaseUnavailable("the connection broke")
+
+    monkeypatch.setattr(Database, "run", lost)
+    with pytest.raises(DatabaseUnavailable):
+        await one.wake_up()
+    assert await scene.db.value(BELOW) == 5
+    await one.rest(found=False)
+    assert await scene.db.value(BELOW) == ASLEEP
+
+
+def test_a_worker_that_falls_asleep_looks_at_least_once_a_second() -> None:
+    """For as long as a transaction may have missed it; see `test_taking.py`."""
+    assert max(*slumber.LOOKS, slumber.LATE) <= 1.0
+
+
+@pytest.mark.parametrize("listens", [True, False], ids=["listens", "behind a pooler"])
+async def test_who_cannot_be_told_asks_for_nothing_and_stays_close_to_its_slots(
+    client: holdfast.Client,
+    work: Any,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    listens: bool,
+) -> None:
+    """Announcements that nobody hears cost all the same; what is urgent waits for the next claim there."""
+    app, timed, noted, go = holdfast.App(), list[float](), list[int](), asyncio.Event()
+    told = workers.wake_below
+
+    def wake_below(worker_id: int, priority: int) -> Statement[bool]:
+        noted.append(priority)
+        return told(worker_id, priority)
+
+    monkeypatch.setattr(workers, "wake_below", wake_below)
+    monkeypatch.setattr(Ahead, "measure", lambda self: setattr(self, "room", 20))
+    monkeypatch.setattr(Ahead, "waited", lambda _self, seconds: timed.append(seconds))
+
+    @app.job
+    async def step() -> None:
+        await go.wait()
+
+    await client.enqueue_many([step.job() for _ in range(100)])
+    process = await work(app, slots=2, database={"pgbouncer": not listens})
+    # A turn that claimed ahead is over once another one has found no room.
+    claims = process.worker.claimer
+    await eventually(lambda: asyncio.sleep(0, len(claims._buffer) == 20))
+    turned_at = claims.turned_at
+    claims.wake()
+    await eventually(lambda: asyncio.sleep(0, claims.turned_at > turned_at))
+    assert (bool(timed), noted[:1]) == ((True, [5]) if listens else (False, []))
+    go.set()

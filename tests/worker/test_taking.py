@@ -15,6 +15,8 @@ from holdfast.store.sqlfile import rendered
 from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker import claimer, slumber
+from holdfast.worker.limits import Limits
+from tests.store.scene import Scene
 
 # So rare that a test which needs a poll would time out.
 NEVER = 60.0
@@ -317,15 +319,35 @@ async def test_the_next_claim_is_under_way_before_handlers_go_on(
     assert ("has", "asks") in pairwise(order)
 
 
+async def test_limits_that_change_while_they_are_read_are_read_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer under way is older than the change, and would count for a minute."""
+    queues, run = ("a", "b"), Database.run
+    await scene.worker(*queues)
+    await scene.db.fetch("update holdfast.queues set max_running = 1 where name = 'a'")
+    limits = Limits(scene.db.database, 60.0)
+
+    async def slow(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        answer = await run(database, statement, *rest)
+        monkeypatch.undo()
+        await scene.db.fetch("update holdfast.queues set max_running = 1 where name = 'b'")
+        limits.forget()
+        return answer
+
+    monkeypatch.setattr(Database, "run", slow)
+    assert await limits.read(queues) == {"a": True, "b": True}
+
+
 async def test_a_worker_that_hears_nothing_asks_for_limits_now_and_then(work: Any) -> None:
     """Behind a pooler it also does so where one full claim follows another and it never rests."""
     process = await work(holdfast.App(), poll=NEVER, listen=False)
     one = process.worker.claimer
     await one.turn()
-    one._limited_at -= NEVER
-    before = one._limited_at
+    one._limits._read_at -= NEVER
+    before = one._limits._read_at
     await one.turn()
-    assert one._limited_at > before
+    assert one._limits._read_at > before
 
 
 async def test_a_limited_queue_has_its_turn_where_slots_are_rarely_free(

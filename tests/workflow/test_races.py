@@ -263,6 +263,21 @@ async def test_a_paused_run_is_passed_over_by_whatever_wakes(scene: Scene, *, pa
     assert await state(scene, job.id) == "available"
 
 
+async def test_a_pause_reaches_children_that_are_started_while_it_waits(scene: Scene) -> None:
+    """Neither they nor theirs go on without the run that is paused."""
+    parent = await scene.one()
+    starter, pauser = await session(scene), await session(scene)
+    follows = Place("main", 0, KIND, "children", '{"policy": "cancel", "runs": true}')
+    start = children.start_children(fence(parent), follows, [NewJob(kind=KIND, args="{}")])
+    child = await starter.run(start)
+    pausing = asyncio.create_task(pauser.run(runs.pause_runs([parent.id], OPERATOR)))
+    await scene.blocked(pauser.connection)
+    await starter.commit()
+    assert await pausing == [parent.id, child]
+    await pauser.commit()
+    assert await state(scene, child) == "waiting"
+
+
 async def test_a_resumed_run_goes_on_waiting_for_what_has_not_come(scene: Scene) -> None:
     """It is due again at the same moment as before."""
     job = await scene.one()

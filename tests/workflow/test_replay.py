@@ -156,10 +156,17 @@ def test_a_workflow_is_an_async_function_with_a_run(app: holdfast.App) -> None:
 
     async def empty() -> None: ...
 
+    async def forgotten(amount: int) -> None: ...
+
+    async def bare(run, amount: int) -> None: ...  # type: ignore[no-untyped-def]
+
     with pytest.raises(holdfast.InputInvalid, match="'plain' is no `async def`"):
         app.workflow(plain)  # type: ignore[arg-type]
     with pytest.raises(holdfast.InputInvalid, match="'empty' takes no parameter"):
         app.workflow(empty)  # type: ignore[arg-type]
+    with pytest.raises(holdfast.InputInvalid, match="'forgotten' takes 'amount' first"):
+        app.workflow(forgotten)
+    app.workflow(bare)
     with pytest.raises(holdfast.OptionInvalid, match="version is 'a@b'"):
         app.workflow(version="a@b")(plain)  # type: ignore[arg-type]
 

@@ -77,7 +77,7 @@ async def test_what_ends_a_program_ends_only_its_run(
     ("verb", "options", "named"),
     [
         ("step", {"colour": 1}, "colour is 1: there is no such option here; there are .*timeout"),
-        ("step", {"retry": 5}, "retry is 5: give Exponential"),
+        ("step", {"retry": 5}, "retry is 5: give Exponential, Linear or Constant, or Custom for a kind"),
         ("step", {"max_attempts": True}, "max_attempts is True: give a whole number"),
         ("step", {"kwargs": 5}, "kwargs is 5: give a dictionary"),
         ("child", {"colour": 1}, "colour is 1: there is no such option here; there are .*queue"),

@@ -223,7 +223,9 @@ def in_utc(option: str, value: datetime) -> datetime:
 def checked_backoff(value: object) -> Backoff:
     """Return *value* if it says how long to rest after a failure."""
     if not isinstance(value, Backoff):
-        raise OptionInvalid("retry", value, "give Exponential, Linear or Constant")
+        raise OptionInvalid(
+            "retry", value, "give Exponential, Linear or Constant, or Custom for a kind or a step"
+        )
     return value
 
 

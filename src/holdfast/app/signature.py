@@ -25,7 +25,7 @@ class Signature:
     """What a handler takes: its parameters without the injected job.
 
     *job_parameter* is the name under which the handler wants its `Job`, or None: *injected*, or the one
-    of type *job_type*.
+    of type *job_type*.  *job_hint* is the type that is promised for it, Any where none is.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class Signature:
         hints = _hints(kind, function)
         by_type = next((name for name, hint in hints.items() if hint is job_type), None)
         self.job_parameter = injected or by_type
+        self.job_hint = hints.get(self.job_parameter or "", Any)
         whole = inspect.signature(function)
         given = [one for one in whole.parameters.values() if one.name != self.job_parameter]
         self._bind = whole.replace(parameters=given)

@@ -33,6 +33,10 @@ class Workflow(Handler[P, Awaitable[R]]):
             raise InputInvalid(msg)
         self.run_parameter = _first_parameter(function, kind)
         super().__init__(function, kind, policy)
+        if not _may_be_run(self.signature.job_hint):
+            name = self.run_parameter
+            msg = f"workflow {kind!r} takes {name!r} first, which is no holdfast.Run: that has to come first"
+            raise InputInvalid(msg)
         self.also = also
 
     def _injected(self) -> str:
@@ -61,3 +65,8 @@ def _first_parameter(function: Callable[..., Any], kind: str) -> str:
         msg = f"workflow {kind!r} takes no parameter: the first one is its holdfast.Run"
         raise InputInvalid(msg)
     return names[0]
+
+
+def _may_be_run(hint: Any) -> bool:
+    # Runs are made in a layer above this one, so it is known here by name alone.
+    return hint is Any or any(one.__name__ == "Run" for one in getattr(hint, "__mro__", ()))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from holdfast.errors.root import HoldfastError
 
+# The schema that commands mean where nobody names one.
+_DEFAULT = "holdfast"
+
 
 class DatabaseUnavailable(HoldfastError):
     """PostgreSQL cannot be reached; nothing is known to have been changed."""
@@ -22,7 +25,7 @@ class SchemaMissing(SchemaMismatch):
 
     def __init__(self, schema: str, missing: str | None = None) -> None:
         problem = "does not exist in this database" if missing is None else f"is not complete ({missing})"
-        super().__init__(f"schema {schema!r} {problem}: run `holdfast migrate`")
+        super().__init__(f"schema {schema!r} {problem}: run `{migrating(schema)}`")
         self.schema, self.missing = schema, missing
 
 
@@ -31,7 +34,7 @@ class SchemaTooOld(SchemaMismatch):
 
     def __init__(self, schema: str, *, found: int, needed: int) -> None:
         super().__init__(
-            f"schema {schema!r} is at {found}, this release needs {needed}: run `holdfast migrate`"
+            f"schema {schema!r} is at {found}, this release needs {needed}: run `{migrating(schema)}`"
         )
         self.schema, self.found, self.needed = schema, found, needed
 
@@ -55,3 +58,8 @@ class SchemaDiffers(SchemaMismatch):
             "made it, or set another schema (HOLDFAST_SCHEMA) and run `holdfast migrate`"
         )
         self.schema, self.migration = schema, migration
+
+
+def migrating(schema: str) -> str:
+    """Return the command that migrates *schema*."""
+    return "holdfast migrate" if schema == _DEFAULT else f"holdfast migrate --schema {schema}"

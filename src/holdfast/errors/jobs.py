@@ -88,8 +88,9 @@ class JobCancelled(HoldfastError):
 
 
 class WaitTimeout(HoldfastError):
-    """The awaited job did not end in time; it goes on."""
+    """The awaited job did not end in time; it lives on in *state*, and *why* it waits is said where known."""
 
-    def __init__(self, job_id: int, seconds: float) -> None:
-        super().__init__(f"job {job_id} has not ended within {seconds:g} s; it goes on")
-        self.job_id, self.seconds = job_id, seconds
+    def __init__(self, job_id: int, seconds: float, *, state: str, why: str | None = None) -> None:
+        reason = f": {why}" if why else ""
+        super().__init__(f"job {job_id} has not ended within {seconds:g} s, it is still {state}{reason}")
+        self.job_id, self.seconds, self.state, self.why = job_id, seconds, state, why

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from holdfast.errors.root import HoldfastError
 
+_SEND = "send `Authorization: Bearer` with a token of `holdfast tokens create`"
+_SET = "set HOLDFAST_TOKEN to one of `holdfast tokens create NAME --role {role}`"
+
 
 class EndpointNotFound(HoldfastError):
     """No endpoint for deliveries has that name."""
@@ -57,7 +60,12 @@ class TokenInvalid(HoldfastError):
     """A request shows no token, or one that was never made, is revoked or has expired."""
 
     def __init__(self, problem: str) -> None:
-        super().__init__(f"{problem}: send `Authorization: Bearer` with a token of `holdfast tokens create`")
+        super().__init__(f"{problem}: {_SEND}")
+
+
+def token_remedied(refusal: str, role: str = "ROLE") -> str:
+    """Return a service's words about a token with what somebody at a command line does about it."""
+    return refusal.replace(_SEND, _SET.format(role=role))
 
 
 class AccessDenied(HoldfastError):

@@ -43,7 +43,8 @@ class Standing:
     Of a run: *suspended_for* is what it waits for, in words; among that are *signals*, *children_left* of
     its *children*, and *wake_at*.  *run_paused* says that it is held back, by whom stands in *pause_reason*,
     which is None where its code does not fit its record; *stopping*, that it makes up for its steps.
-    *known_versions* are the kinds of the same name that workers know, where none knows its own.
+    *known_versions* are the kinds of the same name that workers know, where none knows its own; *elsewhere*
+    then are other queues, up to five, in which workers know it.
     """
 
     job_id: int
@@ -78,4 +79,5 @@ class Standing:
     children: int = 0
     children_left: int = 0
     known_versions: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
     demand: RunnerDemand | None = None

@@ -59,6 +59,14 @@ def is_public(address: str) -> bool:
     return found.is_global and not found.is_multicast
 
 
+def leads_inside(host: str) -> bool:
+    """Read whether *host* stands for this machine or a private network without anybody being asked."""
+    try:
+        return not is_public(host)
+    except ValueError:
+        return host == "localhost"
+
+
 def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | None:
     """Return the IPv4 address that an IPv6 one leads to."""
     if isinstance(address, IPv4Address):

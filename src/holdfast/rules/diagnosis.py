@@ -223,6 +223,18 @@ def of_rests(filled: list[str]) -> Finding:
     )
 
 
+def of_held(job_ids: list[int]) -> Finding:
+    """Judge jobs that wait for a person who may not know of it."""
+    if not job_ids:
+        return ok("runs", "no job waits for a person")
+    first = ", ".join(str(one) for one in job_ids[:5])
+    return warn(
+        "runs",
+        f"{_counted(len(job_ids), 'job waits', 'jobs wait')} for a resume: {first}",
+        "`holdfast jobs show ID` says why and what to do; a run goes on by `holdfast runs resume ID`",
+    )
+
+
 def of_lost_workers(lost: list[LostWorker]) -> Finding:
     """Judge how many workers died lately."""
     if not lost:

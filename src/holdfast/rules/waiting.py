@@ -84,15 +84,24 @@ def _unserved(job: Standing) -> str | None:
     if job.demand is not None:
         return why_no_runner(job, job.demand)
     if job.workers == 0:
-        return f"no online worker works on queue {job.queue!r}: start one with --queues {job.queue}"
+        missing = f"no online worker works on queue {job.queue!r}"
+        return f"{missing}: start one with --queues {job.queue}{_elsewhere(job)}"
     if job.knowing == 0:
         online = f"{_count(job.workers, 'worker')} online in queue {job.queue!r}"
         if job.known_versions:
             others = ", ".join(job.known_versions)
             remedy = "deploy that version too, or name it in also= of a newer one"
             return f"of {online} none knows {job.kind!r}, only {others}: {remedy}"
-        return f"of {online} none knows kind {job.kind!r}: deploy its handler"
+        return f"of {online} none knows kind {job.kind!r}: deploy its handler{_elsewhere(job)}"
     return None
+
+
+def _elsewhere(job: Standing) -> str:
+    """Name the queues in which it would run: it may have been enqueued without the application's options."""
+    if not job.elsewhere:
+        return ""
+    queues = ", ".join(map(repr, job.elsewhere))
+    return f", or enqueue it in a queue whose workers know {job.kind!r}: {queues}"
 
 
 def _queued(job: Standing) -> str:

@@ -204,6 +204,8 @@ def _ending(decision: Any) -> tuple[int, str]:
             return _WARNING, f"is {outcome} in {delay:.1f} s ({reason})"
         case PutBack(outcome, _, _, reason):
             return _DEBUG, f"is {outcome} ({reason})"
+        case Suspend(reason, paused=True):
+            return _WARNING, f"waits until somebody resumes it ({reason})"
         case Suspend(reason):
             return _DEBUG, f"is suspended ({reason})"
     return _DEBUG, "has ended"

@@ -19,7 +19,18 @@ from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspe
 from holdfast.model.worker import QueueRecord
 
 OTHER = "other"
-OUTCOMES = ("ok", "retry", "failed", "poison", "snoozed", "cancelled", "lost", "released", "suspended")
+OUTCOMES = (
+    "ok",
+    "retry",
+    "failed",
+    "poison",
+    "snoozed",
+    "cancelled",
+    "lost",
+    "released",
+    "suspended",
+    "held",
+)
 DURATIONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 BATCHES = (1, 5, 10, 25, 50, 100, 250, 500, 1000)
 
@@ -40,8 +51,8 @@ def outcome_label(decision: Transition) -> str:
             return "poison" if reason.startswith("poison: ") else "failed"
         case PutBack(outcome):
             return _PUT_BACK.get(outcome, "released")
-        case Suspend():
-            return "suspended"
+        case Suspend(paused=paused):
+            return "held" if paused else "suspended"
 
 
 class Metrics:

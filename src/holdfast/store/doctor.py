@@ -78,6 +78,11 @@ def filled_rests() -> Statement[list[str]]:
     return Statement("filled_rests", _SQL["filled_rests"], (), column)
 
 
+def held_for_people() -> Statement[list[int]]:
+    """Find jobs that wait until somebody resumes them, and that nobody has paused; 1,000 at most."""
+    return Statement("held_for_people", _SQL["held_for_people"], (), column)
+
+
 def lost_workers(within: float) -> Statement[list[LostWorker]]:
     """Find workers declared lost within so many seconds."""
     return Statement("lost_workers", _SQL["lost_workers"], (within,), _lost)

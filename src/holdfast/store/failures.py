@@ -100,7 +100,7 @@ def _without_sqlstate(error: BaseException, text: str, address: str | None) -> H
         return SettingInvalid(f"the address of the database is not usable: {text}", setting="database_url")
     if isinstance(error, (OSError, EOFError, TimeoutError)):
         place = "" if address is None else f" at {address}"
-        return DatabaseUnavailable(f"PostgreSQL cannot be reached{place}: {text}")
+        return DatabaseUnavailable(f"PostgreSQL cannot be reached{place}: {text}{_unheard(error, address)}")
     if type(error).__name__ == "OperationalError" and any(words in text for words in TURNED_AWAY):
         return DatabaseRefused(f"PostgreSQL refused the connection: {text}")
     # asyncpg reports a connection that died between two statements as an InterfaceError.
@@ -109,6 +109,15 @@ def _without_sqlstate(error: BaseException, text: str, address: str | None) -> H
     if type(error).__name__ == "DataError":
         return InputInvalid(f"a value cannot be sent to PostgreSQL: {text}")
     return None
+
+
+def _unheard(error: BaseException, address: str | None) -> str:
+    """Say what to look at where nobody listens on a socket of this machine."""
+    if address is None or "host=/" not in address:
+        return ""
+    if not isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
+        return ""
+    return "; is that server running, or the `holdfast up` that it belongs to?"
 
 
 def _constraint(error: BaseException) -> str | None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
+
 from holdfast.model.change import Change
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column
@@ -47,7 +49,14 @@ def enqueued_since(job_id: int, limit: int) -> Statement[list[Change]]:
 
 
 def _changes(rows: Sequence[Row]) -> list[Change]:
-    return [Change(*row) for row in rows]
+    return [_rounded(Change(*row)) for row in rows]
+
+
+def _rounded(change: Change) -> Change:
+    # It is kept in four bytes: 0.1 would be told as 0.10000000149011612.
+    if change.progress is None:
+        return change
+    return msgspec.structs.replace(change, progress=round(change.progress, 4))
 
 
 def feed_place(late: timedelta) -> Statement[FeedPlace]:

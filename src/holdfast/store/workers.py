@@ -116,6 +116,11 @@ def _settled(rows: Sequence[Row]) -> list[dict[str, list[int]]]:
     return [msgspec.json.decode(row[0], type=dict[str, list[int]]) for row in rows]
 
 
+def close_worker(worker_id: int) -> Statement[bool]:
+    """Let no more claims of a worker in, and wait for those under way; False: it is not there any more."""
+    return Statement("close_worker", _SQL["close_worker"], (worker_id,), is_any)
+
+
 def end_worker(worker_id: int, places: Mapping[str, Sequence[int]] | None = None) -> Statement[bool]:
     """Let a worker leave in good order; *places* are those that `note_settled` would note."""
     noted = None if places is None else _noted(places)

@@ -100,8 +100,7 @@ class Buffer:
     @property
     def worst(self) -> int:
         """The worst priority that waits here, 0 where nothing could be better than all of it."""
-        worst = [entries[0][0] for entries in (self._entries, *self._ahead.values()) if entries]
-        return max(0, *worst) if worst else 0
+        return max([0, *(entries[0][0] for entries in (self._entries, *self._ahead.values()) if entries)])
 
     def better_than(self, priority: int) -> int:
         """Return how many jobs that a slot may take are more urgent than this."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 
 from holdfast.model.job import ClaimedJob
-from holdfast.model.worker import QueueLimits
 from holdfast.rules.marks import Places
 from holdfast.rules.outcome import released
 from holdfast.runtime.events import Events
@@ -17,11 +16,12 @@ from holdfast.runtime.service import Service
 from holdfast.store import attempts
 from holdfast.store.attempts import Demand, Fence
 from holdfast.store.database import Database
-from holdfast.store.queues import queue_limits
 from holdfast.worker.ahead import Ahead
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.claims import Claims
 from holdfast.worker.config import WorkerConfig
+from holdfast.worker.limits import Limits
+from holdfast.worker.openings import Openings
 from holdfast.worker.overtaking import Overtaking
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held
@@ -44,7 +44,8 @@ SPREAD = 0.2
 class Claimer(Service):
     """Keeps slots and buffer filled.
 
-    What a claim may have left behind whose answer was lost is given back by its *strays*.
+    What a claim may have left behind whose answer was lost is given back by its *strays*.  Its *openings*
+    tell others of what it cannot take itself under limits.
     """
 
     name = "claimer"
@@ -66,22 +67,22 @@ class Claimer(Service):
         self.worker_id = 0
         self.draining = False
         self._order = list(config.queues)
-        self._limited: dict[str, bool] | None = None
-        self._has_keyed = False
-        self._former: dict[str, QueueLimits] = {}
         # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
-        self._limits_age = LIMITS_AGE if config.listens else config.poll * (1 - SPREAD)
-        self._limited_at, self._half, self._half_ahead = 0.0, 0, 0
+        age = LIMITS_AGE if config.listens else config.poll * (1 - SPREAD)
+        self._limits = Limits(database, age)
+        self._limits.changed = self._limits_changed
+        self._half, self._half_ahead = 0, 0
         self.strays = Strays(database, held, reporter)
         self._more, self._called = True, False
-        self._overtaking = Overtaking(buffer, config.queues)
+        self._overtaking, self.openings = Overtaking(buffer, config.queues), Openings(database, self.wake)
         self._claims, self._slumber = Claims(database), Slumber(database, lambda: self._overtaking.below)
         self._ahead = Ahead(slots, buffer, config.prefetch)
         slots.freed, reporter.settled = self._freed, self._reported
 
     def begin(self, worker_id: int, kinds: tuple[str, ...]) -> None:
         """Claim for this worker row from now on, and just the kinds that it names."""
-        self.worker_id, self._kinds, self._limited = worker_id, kinds, None
+        self.worker_id, self._kinds = worker_id, kinds
+        self._limits.forget()
         self._claims = Claims(self._database)
         self._slumber.begin(worker_id)
         self.wake()
@@ -98,9 +99,16 @@ class Claimer(Service):
         self.draining = True
         self.give_back(0.0, reason)
 
+    def reconnected(self) -> None:
+        """Look for what was announced while nobody listened; a failover may have lost what was noted."""
+        self._slumber.doubt()
+        self.reload()
+        if self._buffer.worst > 0:
+            self.call()
+
     def reload(self) -> None:
         """Look at the queues' limits again before the next claim."""
-        self._limited = None
+        self._limits.forget()
         self.wake()
 
     def _freed(self) -> None:
@@ -109,13 +117,16 @@ class Claimer(Service):
         if (self._more and len(self._buffer) <= low and not self.draining) or self._overtaking.has_room(low):
             self.wake()
 
-    def _reported(self, has_room: bool) -> None:
+    def _reported(self, freed: Set[str | None]) -> None:
+        limited = self._limits.limited or {}
+        has_room = any(queue is None or limited.get(queue) for queue in freed)
+        self.openings.note({queue for queue in freed if queue is not None})
         # Only now has an ended job left its limit, and another may be claimed: at half of the buffer and of
         # what waits for permits, or at once where a permit was let go.
         is_half = len(self._buffer) <= self._half and (
-            self._has_keyed or self._buffer.ahead <= self._half_ahead
+            self._limits.has_keyed or self._buffer.ahead <= self._half_ahead
         )
-        if self._limited and (has_room or is_half) and not self.draining:
+        if limited and (has_room or is_half or self.draining):
             self.wake()
 
     @property
@@ -129,20 +140,22 @@ class Claimer(Service):
 
     async def turn(self) -> float:
         """Claim once; answer how long to rest."""
-        now = time.monotonic()
-        if now - self._limited_at > self._limits_age:
-            self._limited = None
         if self._may_claim:
             if self.strays.are_due:
                 await self.strays.give_back(self.worker_id)
-            await self._limited_among(tuple(self._order))
+            await self._limits.read(self._order)
             if self._overtaking.pause(self._ahead.low) <= 0:
                 await self._overtake()
         # A stop may have begun while the database answered.
         rest = await self._fill() if self._may_claim else self._config.poll
-        if self._may_claim and await self._slumber.heed():
+        if self.draining or self.openings.are_due:
+            await self.openings.tell()
+        if not (self._may_claim and self._config.listens):
+            # Who hears nothing is told of nothing urgent.
+            return rest
+        if await self._slumber.heed():
             self._overtaking.look_again()
-        return min(rest, self._overtaking.pause(self._ahead.low)) if self._may_claim else rest
+        return min(rest, self._overtaking.pause(self._ahead.low))
 
     async def _rest(self, seconds: float) -> None:
         # A turn that claimed has let the loop turn; the next claim is under way before the handlers go on.
@@ -153,20 +166,21 @@ class Claimer(Service):
         """Claim what was announced that is more urgent than jobs in the buffer."""
         self._called = False
         below, queues = self._overtaking.begin()
-        limited = await self._limited_among(tuple(self._order))
+        limited = await self._limits.read(self._order)
         plain = tuple(queue for queue in queues if queue not in limited)
         room = max(1, self._ahead.room - self._buffer.better_than(below))
         demand = Demand(worker_id=self.worker_id, queues=plain, kinds=self._kinds, limit=room, free=0)
         claimed = await self._ask(demand, is_limited=False, below=below) if plain else []
         self._keep(demand, claimed)
         more = len(claimed) == room
-        for queue in limited.keys() & queues:
-            best = await self._best_of(replace(demand, queues=(queue,)), is_capped=limited[queue])
-            more = more or any(job.priority < below for job in best)
-            claimed += best
-        self._overtaking.end(found=bool(claimed), more=more)
+        for queue in queues:
+            if queue in limited and self._may_claim:
+                best = await self._best_of(replace(demand, queues=(queue,)), is_capped=limited[queue])
+                more = more or any(job.priority < below for job in best)
+                claimed += best
+        self._overtaking.end(found=any(job.priority < below for job in claimed), more=more)
         if self._overtaking.watches:
-            await self._slumber.hush()
+            await self._slumber.renew()
         if claimed:
             self.events.emit("jobs.claimed", count=len(claimed))
 
@@ -184,7 +198,7 @@ class Claimer(Service):
         self.give_back(STALE, "it waited too long in a worker's buffer")
         free = max(0, self._slots.count - self._slots.busy - len(self._buffer))
         wanted = max(free, free + self._ahead.room - len(self._buffer))
-        if self._has_keyed:
+        if self._limits.has_keyed:
             wanted = max(free, min(wanted, MOST_OF_KEYS))
         if wanted <= 0:
             self._more = True
@@ -197,7 +211,9 @@ class Claimer(Service):
         self._order.append(self._order.pop(0))
         asked_at = time.monotonic()
         claimed = await self.claim(queues, free=free, wanted=wanted)
-        self._ahead.waited(time.monotonic() - asked_at)
+        if self._config.listens:
+            # Elsewhere nothing urgent is announced, and would wait for as long as the buffer lasts.
+            self._ahead.waited(time.monotonic() - asked_at)
         self._half, self._half_ahead = len(self._buffer) // 2, self._buffer.ahead // 2
         self._called = False
         if claimed:
@@ -225,7 +241,7 @@ class Claimer(Service):
     async def claim(self, queues: tuple[str, ...], *, free: int, wanted: int) -> list[ClaimedJob]:
         """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots."""
         demand = Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=wanted, free=free)
-        limited = await self._limited_among(queues)
+        limited = await self._limits.read(queues)
         plain = tuple(queue for queue in queues if queue not in limited)
         claimed, taken = list[ClaimedJob](), 0
         # Those without limits are asked together, when it is the turn of the first of them.
@@ -239,7 +255,10 @@ class Claimer(Service):
                 most, more = 1 if is_turn else open_slots, self._more_of(asked[0])
             if self._may_claim and most + more > 0:
                 rest = replace(demand, queues=asked, free=open_slots, limit=most, more=more)
+                asked_at = time.monotonic()
                 found = await self._ask(rest, is_limited=asked[0] in limited)
+                if len(found) < most + more:
+                    self.openings.looked(asked[0], asked_at)
                 taken += self._keep(rest, found, favoured=is_turn)
                 claimed += found
         self._more = taken >= wanted
@@ -292,26 +311,11 @@ class Claimer(Service):
             else:
                 reported.add_done_callback(lambda _: self.wake())
 
-    async def _limited_among(self, queues: tuple[str, ...]) -> dict[str, bool]:
-        """Return which of *queues* have limits, each with whether one is for the fleet."""
-        if self._limited is None:
-            found = await self._database.run(queue_limits(queues))
-            limited = [queue for queue in found if queue.limited and not queue.paused]
-            self._limited = {queue.name: queue.max_running is not None for queue in limited}
-            self._has_keyed = not all(self._limited.values())
-            self._limited_at = time.monotonic()
-            # What was claimed ahead under the former rule has not begun: it waits its turn under the new one.
-            changed = {queue.name for queue in found if queue.paused or self._is_stricter(queue)}
-            self._former = {queue.name: queue for queue in found}
-            self._slots.turnover.watch(queue for queue, is_capped in self._limited.items() if is_capped)
-            self._put_back(self._buffer.give_up_of(changed), "its queue is paused or limited")
-        return self._limited
-
-    def _is_stricter(self, queue: QueueLimits) -> bool:
-        former = self._former.get(queue.name, queue)
-        if queue.max_running is None or former.max_running is None:
-            return queue.max_running != former.max_running or queue.key_limit < former.key_limit
-        return queue.max_running < former.max_running or queue.key_limit < former.key_limit
+    def _limits_changed(self, limited: Mapping[str, bool], stricter: Set[str]) -> None:
+        self._slots.turnover.watch(queue for queue, is_capped in limited.items() if is_capped)
+        self._slots.limited = limited.keys()
+        # What was claimed ahead under the former rule has not begun: it waits its turn under the new one.
+        self._put_back(self._buffer.give_up_of(stricter), "its queue is paused or limited")
 
     def _jittered_poll(self) -> float:
         return self._config.poll * random.uniform(1 - SPREAD, 1 + SPREAD)  # noqa: S311 - guards nothing

@@ -61,7 +61,8 @@ class Overtaking:
         """
         worst, self._is_crowded = self._buffer.worst, False
         if self._best >= worst:
-            if not self.watches:
+            # While nothing waits here it is kept: the claim that comes may bring only what is less urgent.
+            if worst and not self.watches:
                 self._forget()
             return NEVER
         self._is_crowded = self._buffer.better_than(worst) > low

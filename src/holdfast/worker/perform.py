@@ -230,8 +230,9 @@ class Performer:
             # What plain SQL wrote past the client is passed over: the kind's own policy is the safe choice.
             with suppress(BackoffInvalid, msgspec.DecodeError):
                 return backoff_from_json(msgspec.json.decode(stored))
-        own = self._app.handlers[running.claimed.kind].policy.retry
-        # One that came past the registry must not keep an attempt from its end.
+        handler = self._app.handlers.get(running.claimed.kind)
+        own = None if handler is None else handler.policy.retry
+        # What came past the registry must not keep an attempt from its end.
         return own if isinstance(own, Backoff) else DEFAULT_BACKOFF
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -67,7 +67,8 @@ class Reporter:
     that the database cannot take now is tried again until it can: only a lost lease ends that.
     Attempts that share a permit of a limited queue are written in the order in which they had it, whatever
     became of them, so one batch of them is under way at a time, beside the others.
-    *settled* is called whenever a batch is acknowledged, with whether a permit may be free by it.
+    *settled* is called whenever a batch is acknowledged, with the limited queues in which it may have made
+    room; None among them stands for what was given back, of which others are told already.
     """
 
     def __init__(self, database: Database, held: Held, events: Events) -> None:
@@ -75,22 +76,22 @@ class Reporter:
         self._free, self._linked = _Piles(), _Piles()
         self._flights: set[asyncio.Task[None]] = set()
         self._chain: asyncio.Task[None] | None = None
-        self._letting_go: set[Fence] = set()
+        self._letting_go: dict[Fence, str | None] = {}
         self._stopped = False
-        self.settled: Callable[[bool], None] = lambda _: None
+        self.settled: Callable[[Set[str | None]], None] = lambda _: None
         self.before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None] | None = None
 
     def report(
-        self, running: Running, decision: Transition, heir: Fence | None = None, *, lets_go: bool = False
+        self, running: Running, decision: Transition, heir: Fence | None = None, *, frees: str | None = None
     ) -> None:
         """Take over one decision; the attempt counts as held until it is written.
 
-        *heir* is the attempt to which its permit went; one that *lets_go* has one that will be free.
+        *heir* is the attempt to which its permit went, *frees* the limited queue that will have room instead.
         """
         fence, kind, now = running.fence, running.claimed.kind, time.monotonic()
         seconds = now - running.began
-        if lets_go:
-            self._letting_go.add(fence)
+        if frees is not None:
+            self._letting_go[fence] = frees
         piles = self._free if heir is None and self._held.permit(fence) is None else self._linked
         if isinstance(decision, PutBack):
             piles.returned.waiting.append(Returned(fence, decision, seconds, kind))
@@ -102,7 +103,7 @@ class Reporter:
 
     def put_back(self, fences: Sequence[Fence], decision: PutBack) -> None:
         """Give attempts back whose handlers never began."""
-        self._letting_go.update(fences)
+        self._letting_go.update(dict.fromkeys(fences))
         for fence in fences:
             piles = self._free if self._held.permit(fence) is None else self._linked
             piles.returned.waiting.append(Returned(fence, decision))
@@ -215,7 +216,10 @@ class Reporter:
         if stale:
             self._events.emit("attempts.stale", fences=stale)
         self._events.emit("attempts.reported", batch=batch, accepted=len(accepted), stale=stale)
-        has_room = bool(self._letting_go) and not self._letting_go.isdisjoint(fences)
-        # Who was declared lost meanwhile is reported by nobody.
-        self._letting_go &= self._held.fences
-        self.settled(has_room)
+        freed = set[str | None]()
+        if self._letting_go:
+            freed = {self._letting_go[fence] for fence in fences if fence in self._letting_go}
+            # Who was declared lost meanwhile is reported by nobody.
+            held = self._held.fences
+            self._letting_go = {fence: queue for fence, queue in self._letting_go.items() if fence in held}
+        self.settled(freed)

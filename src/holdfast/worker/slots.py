@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextvars import copy_context
 
 from holdfast.model.outcome import Complete, Fail, Stop, Transition
@@ -27,7 +27,8 @@ Served = tuple[Running, Transition | None]
 class Slots:
     """Runs up to *count* attempts at once.
 
-    *freed* is called whenever an attempt has ended, so that the claimer can look at once.
+    *freed* is called whenever an attempt has ended, so that the claimer can look at once.  *limited* are the
+    queues with limits.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Slots:
         self.busy = 0
         self.done = 0
         self.freed: Callable[[], None] = lambda: None
+        self.limited: Set[str] = frozenset()
         self._buffer, self._performer, self._reporter = buffer, performer, reporter
         self._held, self._events = held, events
         self.turnover = Turnover()
@@ -122,14 +124,15 @@ class Slots:
             self._held.running.pop(running.fence, None)
         self.done += 1
         self._events.emit("attempt.ended", running=running, decision=decision)
-        is_limited = running.claimed.queue in self.turnover.watched
-        heir = self._heir(running, decision) if is_limited else None
+        queue = running.claimed.queue
+        heir = self._heir(running, decision) if queue in self.turnover.watched else None
+        frees = queue if heir is None and queue in self.limited else None
         if decision is not None:
-            self._reporter.report(running, decision, heir, lets_go=is_limited and heir is None)
+            self._reporter.report(running, decision, heir, frees=frees)
         else:
             self._held.drop([running.fence])
             # Its own transaction has ended it, and its limit has room.
-            self._reporter.settled(is_limited)
+            self._reporter.settled(set() if frees is None else {frees})
         if running.leftover is None:
             self.freed()
         return running, decision

@@ -11,10 +11,12 @@ from holdfast.store.database import Database
 from holdfast.store.workers import ASLEEP
 
 # Looks after falling asleep, in seconds: an enqueue that saw us awake may commit a little later.
-LOOKS = (0.02, 0.1, 0.3, 1.0, 2.0)
+LOOKS = (0.02, 0.1, 0.3)
 # The looks that follow while a transaction runs that may have enqueued then, in seconds.
 LATE = 0.5
 BUSY_BEFORE_AWAKE = 1.0
+# What the database says may be something else than what was written last.
+UNKNOWN = -1
 # How long a worker that keeps watch rests between two looks, in seconds.
 WATCH = 0.005
 
@@ -80,25 +82,31 @@ class Slumber:
     async def wake_up(self) -> None:
         """Be told of what is better than something that this worker has, and of nothing else."""
         if self._below == ASLEEP:
-            await self.hush()
+            await self.renew()
 
     async def called_in_vain(self) -> None:
         """Be told of less, where it was said a moment ago that this is enough."""
         if self._below == ASLEEP or time.monotonic() - self._noted_at > BUSY_BEFORE_AWAKE:
-            await self.hush()
+            await self.renew()
 
     async def heed(self) -> bool:
         """Be told of more where worse jobs are here than was said; True: some may have been missed."""
         is_more = self._awake() > self._below
         if is_more:
-            await self.hush()
+            await self.renew()
         return is_more
 
-    async def hush(self) -> None:
-        """Be told of no more than is of use now."""
+    async def renew(self) -> None:
+        """Be told of just what is of use now."""
         await self._note(self._awake())
+
+    def doubt(self) -> None:
+        """The note may be lost: write it again."""
+        self._below = UNKNOWN
 
     async def _note(self, below: int) -> None:
         if below != self._below:
+            # The answer may not come although it is written.
+            self.doubt()
             await self._database.run(workers.wake_below(self._worker_id, below))
             self._below, self._noted_at = below, time.monotonic()

@@ -96,6 +96,8 @@ class Worker:
         await self._hand_back()
         for service in (self.attention, self.slots, self.journal):
             await service.stop()
+        with suppress(HoldfastError):
+            await self.claimer.openings.tell()
         await self.scribe.stop()
         await self.reporter.stop()
         await self._executors.stop()
@@ -134,8 +136,11 @@ class Worker:
                 queues = None if names == "*" else self.config_queues.intersection(names.split(","))
                 if queues is None or queues:
                     self.claimer.call(int(best), queues)
-            case "queues" | "reconnected":
+            case "queues":
                 self.claimer.reload()
+                self.attention.wake()
+            case "reconnected":
+                self.claimer.reconnected()
                 self.attention.wake()
             case "cancel" if rest == str(self.worker_id):
                 self.attention.wake()
@@ -227,6 +232,8 @@ class Worker:
         # Without a database nothing can be given back: a rescue does it later.
         with suppress(HoldfastError):
             if self.worker_id:
+                # The server may go on with a claim that was cut off here.
+                await self._database.run(workers.close_worker(self.worker_id))
                 await self.claimer.strays.give_back(self.worker_id)
         try:
             async with asyncio.timeout(max(5.0, self.config.renew_every)):

@@ -7,19 +7,24 @@
 -- have claimed worse ahead.  NOTIFY takes a database-wide lock at commit, so it is sent only then: a busy one looks anyway.
 -- A payload has room for 8000 bytes; where the names do not fit, or cannot be told apart, all are told to look.
 -- A paused queue wakes too: its resume may commit before this does, and would have found nothing yet.
-create function holdfast.wake(queues text[], best smallint default 0) returns void
+create function holdfast.wake(queues text[], best smallint) returns void
 language plpgsql
 as $$
 declare
     waiting text;
     nameable boolean;
 begin
-    select string_agg(distinct q, ','), not bool_or(q like '%,%') into waiting, nameable
-    from holdfast.workers w, unnest(w.queues) as q
-    where w.wakes_below > coalesce(wake.best, 0) and w.state = 'online' and q = any (wake.queues);
+    if current_setting('transaction_isolation') = 'read committed' then
+        select string_agg(distinct q, ','), not bool_or(q like '%,%') into waiting, nameable
+        from holdfast.workers w, unnest(w.queues) as q
+        where w.wakes_below > wake.best and w.state = 'online' and q = any (wake.queues);
+    else
+        -- Who fell asleep since the transaction's snapshot is not to be seen in it.
+        select string_agg(distinct q, ','), not bool_or(q like '%,%') into waiting, nameable from unnest(wake.queues) as q;
+    end if;
     if waiting is not null then
         nameable := nameable and octet_length(waiting) < 7000;
-        perform pg_notify('holdfast', 'jobs:' || coalesce(best, 0) || ':' || case when nameable then waiting else '*' end);
+        perform pg_notify('holdfast', 'jobs:' || best || ':' || case when nameable then waiting else '*' end);
     end if;
 end
 $$;

@@ -303,7 +303,7 @@ declare
 begin
     return query
     with orphan as materialized (
-        select l.job_id, l.queue, l.kind, l.attempt, l.worker_id, l.claimed_at, l.started_at, l.parent_id, l.family_id,
+        select l.job_id, l.queue, l.priority, l.kind, l.attempt, l.worker_id, l.claimed_at, l.started_at, l.parent_id, l.family_id,
                l.failures + case when l.state = 'running' then 1 else 0 end as failures, a.reason,
                case when l.cancel_requested_at is not null
                           and not exists (select from holdfast.steps s where s.run_id = any (array[l.job_id])) then 'cancelled'
@@ -344,7 +344,6 @@ begin
             worker_id = null, claimed_at = null, started_at = null, progress = null, progress_note = null,
             suspect = l.suspect or o.fate = 'released'
         from orphan o where l.job_id = any (array[o.job_id]) and o.fate in ('lost', 'released', 'held')
-        returning l.queue, l.priority, l.state
     ), noted as (
         insert into holdfast.attempts (job_id, attempt, outcome, reason, worker_id, claimed_at, started_at, ended_at)
         select o.job_id, o.attempt, case when o.fate = 'held' then 'lost' else o.fate end, o.reason, o.worker_id,
@@ -356,7 +355,10 @@ begin
     ), spent as (
         delete from holdfast.tokens k using orphan o where k.job_id = o.job_id and k.attempt = o.attempt
     ), woken as (
-        select holdfast.wake(array_agg(distinct m.queue), min(m.priority)) from moved m where m.state = 'available' having count(*) > 0
+        -- Where a job has ended there may be room under a limit, for one of no special urgency.
+        select holdfast.wake(array_agg(distinct o.queue),
+                             coalesce(min(o.priority) filter (where o.fate in ('lost', 'released')), 9::smallint))
+        from orphan o having count(*) > 0
     )
     select o.job_id, o.kind, o.fate from orphan o, (select count(*) from woken) n;
 end

@@ -122,6 +122,49 @@ begin
 end
 $$;
 
+-- Pauses runs and, as far down as they go, their children that are runs and follow them; answers all that were met.  One that
+-- is held parks at its next step.  A parent is locked before its children are looked for, so it cannot start more of them meanwhile.
+create function holdfast.pause_runs(run_ids bigint[], actor text, why text) returns setof bigint
+language plpgsql
+as $$
+declare
+    level bigint[] := run_ids;
+    tree bigint[] := '{}';
+begin
+    loop
+        level := array(
+            select l.job_id from holdfast.live_jobs l
+            where l.job_id = any (level) and l.job_id <> all (tree) and holdfast.is_run(l.kind) is not false
+            order by l.job_id for update
+        );
+        exit when level = '{}';
+        tree := tree || level;
+        level := array(
+            select l.job_id from holdfast.live_jobs l
+            where l.parent_id = any (level) and '{"policy": "cancel", "runs": true}' <@ (
+                select s.detail from holdfast.steps s
+                where s.run_id = l.parent_id and s.child_id = l.family_id limit 1
+            )
+        );
+    end loop;
+    insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
+    select holdfast.now(), pause_runs.actor, 'run.pause', 'job ' || l.job_id, why,
+           jsonb_build_object(
+               'before', jsonb_build_object('state', l.state, 'paused', coalesce(
+                   (select s.paused from holdfast.suspensions s where s.run_id = l.job_id), false)),
+               'after', jsonb_build_object('state', case when l.worker_id is null then 'waiting' else l.state end,
+                                           'paused', true))
+    from holdfast.live_jobs l where l.job_id = any (tree) order by l.job_id;
+    insert into holdfast.suspensions as s (run_id, wake_at, paused, pause_reason, reason, since)
+    select l.job_id, l.run_at, true, 'paused by ' || pause_runs.actor || coalesce(': ' || why, ''), 'its time', holdfast.now()
+    from holdfast.live_jobs l where l.job_id = any (tree)
+    on conflict (run_id) do update set paused = true, pause_reason = excluded.pause_reason;
+    update holdfast.live_jobs l set state = 'waiting', run_at = 'infinity'
+    where l.job_id = any (tree) and l.worker_id is null;
+    return query select unnest(tree);
+end
+$$;
+
 -- Cancels the children that follow runs which have ended without a result: nobody waits for them any more.
 create function holdfast.cancel_followers(run_ids bigint[]) returns void language plpgsql as $$
 declare

@@ -86,6 +86,7 @@ begin
             from unnest(fitting[:taken], their_keys[:taken]) as chosen (job_id, key)
             join holdfast.live_jobs c on c.job_id = chosen.job_id
             where c.state = 'available' and c.queue = queue and c.concurrency_key = chosen.key
+              and c.kind = any (kinds) and num_nulls(c.route_id) = 1
             for update of c skip locked
         );
         if cardinality(locked) >= free or (seen < front and cardinality(locked) = cardinality(fitting)) then

@@ -125,6 +125,13 @@ from (values
 where rest.filled
 order by 1;
 
+-- name: held_for_people
+-- Jobs that wait until somebody resumes them, and that nobody has paused: runs whose code does not fit, and jobs that their
+-- runner lost.  At most 1,000 of them, the oldest first.
+select s.run_id from holdfast.suspensions s
+where s.paused and (s.pause_reason is null or s.pause_reason like 'held for a person: %')
+order by s.run_id limit 1000;
+
 -- name: lost_workers
 -- The workers declared lost within the last $1 seconds, the latest first.
 select w.id, w.name, extract(epoch from holdfast.now() - w.ended_at)::double precision

@@ -34,7 +34,7 @@ with writing as materialized (
 select a.id, 'new',
        case
            when a.due > a.moment then holdfast.wake_stager(a.due)
-           when exists (
+           when current_setting('transaction_isolation') <> 'read committed' or exists (
                select from holdfast.workers w
                where w.wakes_below > $4::smallint and w.state = 'online' and $2::text = any (w.queues)
            ) then holdfast.wake(array[$2::text], $4::smallint)

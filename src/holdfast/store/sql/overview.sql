@@ -133,6 +133,10 @@ select l.job_id, holdfast.now(), l.state, l.queue, l.kind, nullif(l.run_at, 'inf
              where able.knowing = 0 and l.kind like '%@%' and w.state = 'online' and w.expires_at > holdfast.now()
                and l.queue = any (w.queues) and split_part(k, '@', 1) = split_part(l.kind, '@', 1)
              order by k),
+       array(select distinct o from holdfast.workers w cross join lateral unnest(w.queues) o
+             where able.knowing = 0 and l.route_id is null and l.kind = any (w.kinds)
+               and w.state = 'online' and w.term is null and w.expires_at > holdfast.now()
+             order by o limit 5),
        (select jsonb_build_object(
                    'labels', r.labels, 'runner', r.runner, 'pinned_until', p.pinned_until, 'named_state', n.state,
                    'silence', extract(epoch from holdfast.now() - n.renewed_at),

@@ -61,44 +61,10 @@ with held as materialized (
 select h.job_id from held h, (select count(*) from woken) w;
 
 -- name: pause_runs
--- Pauses runs and, as far down as they go, their children that are runs and follow them.  One that is held parks at
--- its next step.  Locks live_jobs rows in id order.  Answers the runs met; one that is missing has ended, never was or
+-- Pauses runs and, as far down as they go, their children that are runs and follow them, for actor $2 with reason $3.
+-- Locks live_jobs rows, parents before their children.  Answers the runs met; one that is missing has ended, never was or
 -- is a job of another sort.
-with recursive tree as (
-    select l.job_id from holdfast.live_jobs l
-    where l.job_id = any ($1::bigint[]) and holdfast.is_run(l.kind) is not false
-    union
-    select c.job_id from tree t
-    cross join lateral (
-        select l.job_id from holdfast.live_jobs l
-        where l.parent_id = t.job_id and '{"policy": "cancel", "runs": true}' <@ (
-            select s.detail from holdfast.steps s
-            where s.run_id = t.job_id and s.child_id = l.family_id limit 1
-        )
-        offset 0
-    ) c
-), target as materialized (
-    select l.* from holdfast.live_jobs l where l.job_id in (select t.job_id from tree t) order by l.job_id for update
-), marked as (
-    insert into holdfast.suspensions as s (run_id, wake_at, paused, pause_reason, reason, since)
-    select t.job_id, t.run_at, true, 'paused by ' || $2::text || coalesce(': ' || $3::text, ''), 'its time',
-           holdfast.now()
-    from target t
-    on conflict (run_id) do update set paused = true, pause_reason = excluded.pause_reason
-), parked as (
-    update holdfast.live_jobs l set state = 'waiting', run_at = 'infinity'
-    from target t where l.job_id = t.job_id and t.worker_id is null
-), audited as (
-    insert into holdfast.audit_log (at, actor, action, subject, reason, detail)
-    select holdfast.now(), $2::text, 'run.pause', 'job ' || t.job_id, $3::text,
-           jsonb_build_object(
-               'before', jsonb_build_object('state', t.state, 'paused', coalesce(
-                   (select s.paused from holdfast.suspensions s where s.run_id = t.job_id), false)),
-               'after', jsonb_build_object('state', case when t.worker_id is null then 'waiting' else t.state end,
-                                           'paused', true))
-    from target t order by t.job_id
-)
-select t.job_id from target t order by t.job_id;
+select r from holdfast.pause_runs($1::bigint[], $2::text, $3::text) r order by r;
 
 -- name: resume_runs
 -- Lets paused runs go on, and their children that follow them: what has come meanwhile makes them available.

@@ -46,6 +46,15 @@ select w.settled::text from holdfast.workers w
 where w.kinds @> $1::text[] and w.settled is not null
 order by w.id desc limit $2::integer;
 
+-- name: close_worker
+-- Lets no more claims of a worker in.  Locks its row against the share that claims take of it, so it waits for those that
+-- are under way, also for one whose connection was cut off: what they took is there to be seen afterwards.
+with closed as materialized (
+    select w.id from holdfast.workers w where w.id = $1::bigint and w.state in ('online', 'draining') for update
+)
+update holdfast.workers w set state = 'draining' from closed c where w.id = any (array[c.id])
+returning w.id;
+
 -- name: end_worker
 -- The worker leaves in good order; it must hold nothing.  $2 is what it has to note of settled places, or null.
 update holdfast.workers w

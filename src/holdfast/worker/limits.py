@@ -1,0 +1,62 @@
+"""What a worker knows of the limits of its queues."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+
+from holdfast.model.worker import QueueLimits
+from holdfast.store.database import Database
+from holdfast.store.queues import queue_limits
+
+
+class Limits:
+    """The limits of queues as they were last read, at most *age* seconds ago.
+
+    *changed* is called after each look with the queues that have limits, each with whether one is for the
+    fleet, and with those whose jobs must not go on waiting in a buffer: they are paused, or limited more
+    strictly than before.
+    """
+
+    def __init__(self, database: Database, age: float) -> None:
+        self._database, self._age = database, age
+        self._former: dict[str, QueueLimits] = {}
+        self._read_at, self._changes = 0.0, 0
+        self.limited: dict[str, bool] | None = None
+        self.has_keyed = False
+        self.changed: Callable[[Mapping[str, bool], Set[str]], None] = lambda *_: None
+
+    def forget(self) -> None:
+        """Read them again before they are next asked for."""
+        self.limited = None
+        self._changes += 1
+
+    async def read(self, queues: Sequence[str]) -> dict[str, bool]:
+        """Return which of *queues* have limits, each with whether one is for the fleet.
+
+        What was read for others before has to be forgotten first.
+        """
+        if time.monotonic() - self._read_at > self._age:
+            self.forget()
+        while self.limited is None:
+            changes = self._changes
+            found = await self._database.run(queue_limits(queues))
+            # What was changed while the database answered may not be in it.
+            if changes == self._changes:
+                self._learn(found)
+        return self.limited
+
+    def _learn(self, found: list[QueueLimits]) -> None:
+        limited = [queue for queue in found if queue.limited and not queue.paused]
+        self.limited = {queue.name: queue.max_running is not None for queue in limited}
+        self.has_keyed = not all(self.limited.values())
+        self._read_at = time.monotonic()
+        stricter = {queue.name for queue in found if queue.paused or self._is_stricter(queue)}
+        self._former = {queue.name: queue for queue in found}
+        self.changed(self.limited, stricter)
+
+    def _is_stricter(self, queue: QueueLimits) -> bool:
+        former = self._former.get(queue.name, queue)
+        if queue.max_running is None or former.max_running is None:
+            return queue.max_running != former.max_running or queue.key_limit < former.key_limit
+        return queue.max_running < former.max_running or queue.key_limit < former.key_limit

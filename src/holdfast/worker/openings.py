@@ -1,0 +1,54 @@
+"""Room under limits that came about here, for somebody else to take."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Set
+
+from holdfast.store.database import Database
+from holdfast.store.jobs import announce
+from holdfast.store.workers import ASLEEP
+
+# As a rule a worker takes the next job itself; others are told where it has not, after so many seconds.
+PATIENCE = 0.1
+
+
+class Openings:
+    """Limited queues in which a permit or key went free, and this worker has not taken all that it may since.
+
+    Nobody else knows of it: other workers may have looked, found the limit full and fallen asleep.  *due* is
+    called, and *are_due* is true, when it is time to `tell` them.
+    """
+
+    def __init__(self, database: Database, due: Callable[[], None]) -> None:
+        self._database, self._due = database, due
+        self._noted: dict[str, float] = {}
+        self.are_due = False
+
+    def note(self, queues: Set[str]) -> None:
+        """Jobs of these queues have ended."""
+        if queues and not self._noted:
+            asyncio.get_running_loop().call_later(PATIENCE, self._fall_due)
+        self._noted |= dict.fromkeys(queues, time.monotonic())
+
+    def looked(self, queue: str, since: float) -> None:
+        """All in this queue that might begin was claimed, as it stood when the clock said *since*."""
+        if self._noted.get(queue, since) < since:
+            del self._noted[queue]
+
+    async def tell(self) -> None:
+        """Wake whoever sleeps on these queues."""
+        noted, self._noted, self.are_due = self._noted, {}, False
+        if not noted:
+            return
+        try:
+            await self._database.run(announce(sorted(noted), ASLEEP - 1, None))
+        except BaseException:
+            self._noted, self.are_due = noted | self._noted, True
+            raise
+
+    def _fall_due(self) -> None:
+        if self._noted:
+            self.are_due = True
+            self._due()
