@@ -41,8 +41,7 @@ def test_the_intervals_shrink_with_the_silence_that_loses_a_runner() -> None:
 def test_a_runner_that_speaks_when_it_should_is_online(lost_after: float) -> None:
     """Between two requests lie what is held back and a rest; the former was perhaps not written down."""
     intervals = Intervals.losing_after(lost_after)
-    longest = intervals.ttl - intervals.lost_after - intervals.loss_grace
-    longest += intervals.sync_wait + intervals.sync_every
+    longest = intervals.remembered + intervals.sync_wait + intervals.sync_every
     assert grade(ONLINE, longest, intervals) is RunnerGrade.ONLINE
     assert intervals.late_after < intervals.offline_after < intervals.lost_after
 
@@ -56,3 +55,11 @@ def test_the_intervals_of_a_runner_are_known_from_its_lease(lost_after: float) -
         (intervals.late_after, intervals.offline_after, lost_after)
     )
     assert intervals.ttl > intervals.lost_after + intervals.loss_grace
+
+
+@pytest.mark.parametrize("lost_after", [5.0, 120.0, 600.0])
+def test_a_program_has_a_second_to_die_before_another_runner_gets_its_job(lost_after: float) -> None:
+    """Also where the last word of its runner was not written down: the one before may be as old as allowed."""
+    intervals = Intervals.losing_after(lost_after)
+    killed_at = intervals.remembered + intervals.lost_after + intervals.loss_grace
+    assert intervals.ttl - killed_at == pytest.approx(1.0)

@@ -7,6 +7,9 @@ from typing import Self
 
 from holdfast.model.worker import RunnerGrade, WorkerState
 
+# How long a program may take to be gone once it is to be killed, in seconds: the machine may be full.
+DEATH = 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
@@ -50,16 +53,17 @@ class Intervals:
     def ttl(self) -> float:
         """How long the lease of a runner lasts, in seconds.
 
-        What the runner has ended by itself by then, another one may begin; and it was heard so much later
-        than was written down.
+        What the runner has ended by itself by then, and what is gone, another one may begin; and it was heard
+        so much later than was written down.
         """
-        return self.lost_after + self.loss_grace + self.remembered
+        return self.lost_after + self.loss_grace + self.remembered + DEATH
 
     @classmethod
     def leasing_for(cls, ttl: float) -> Self:
         """Return the intervals under which leases last *ttl* seconds: the opposite of `ttl`."""
         usual = cls()
-        return cls.losing_after(max(ttl - usual.ttl + usual.lost_after, ttl * usual.lost_after / usual.ttl))
+        share = (ttl - DEATH) / (usual.ttl - DEATH)
+        return cls.losing_after(max(ttl - usual.ttl + usual.lost_after, usual.lost_after * share))
 
 
 def grade(state: WorkerState, silence: float, intervals: Intervals) -> RunnerGrade:

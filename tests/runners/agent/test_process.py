@@ -163,7 +163,7 @@ async def test_orders_that_come_in_one_piece_are_all_obeyed(tmp_path: Path, hear
 async def test_a_program_ends_when_its_runner_stands_still(tmp_path: Path, heard: Heard) -> None:
     """Its keeper hears nothing any more; that children of the program end is no word of the runner."""
     code = "for _ in $(seq 1000); do (sleep 0.05 &) ; sleep 0.05; done"
-    program = await Program.start(shell(f"echo $$; {code}", tmp_path), heard, patience=0.4)
+    program = await Program.start(shell(f"echo $$; {code}", tmp_path), heard, until=lambda: time.monotonic() + 0.4)
     await heard.until(b"\n")
     pid = int(heard.streams["stdout"])
     async with asyncio.timeout(20):
@@ -174,14 +174,28 @@ async def test_a_program_ends_when_its_runner_stands_still(tmp_path: Path, heard
             time.sleep(0.02)  # noqa: ASYNC251 - that is what is tried
         end = await program.wait()
     assert (end.code, end.abandoned) == (None, True)
-    assert report_of(end, "", []).reason == "its runner stood still, and another one might have begun it"
+    reason = "its runner stood still or was cut off for too long, and another one might have begun it"
+    assert report_of(end, "", []).reason == reason
 
 
 async def test_a_program_goes_on_while_its_runner_is_there(tmp_path: Path, heard: Heard) -> None:
-    """However long it runs, compared with the patience of its keeper."""
-    program = await Program.start(shell("sleep 1; echo done", tmp_path), heard, patience=0.2)
+    """However long it runs, compared with what its keeper is granted at a time."""
+    program = await Program.start(
+        shell("sleep 1; echo done", tmp_path), heard, until=lambda: time.monotonic() + 0.2
+    )
     end = await program.wait()
     assert (end.code, heard.streams["stdout"]) == (0, b"done\n")
+
+
+async def test_a_program_ends_in_time_where_its_runner_lives_on_without_its_server(
+    tmp_path: Path, heard: Heard
+) -> None:
+    """That the runner is there puts nothing off; what is deaf to SIGINT is killed without its help."""
+    until = time.monotonic() + 0.5
+    program = await Program.start(shell("trap '' INT; sleep 100", tmp_path), heard, until=lambda: until)
+    async with asyncio.timeout(20):
+        end = await program.wait()
+    assert (end.code, end.abandoned, time.monotonic() >= until) == (None, True, True)
 
 
 async def test_the_end_of_a_program_is_heard_by_a_runner_that_spoke_after_it(

@@ -14,8 +14,8 @@ from holdfast.runtime.events import Events
 class Bench:
     """What all executions of one runner share.
 
-    *changed* is called whenever there is news for the server; *in_contact* says whether it answers;
-    *number* numbers the next request, *keep* has an end outlive this process.
+    *changed* is called whenever there is news for the server; *in_contact* says whether it answers, *silence*
+    for how many seconds it may have taken this runner for lost; *number* numbers the next request, *keep* has an end outlive this process.
     """
 
     def __init__(self, config: AgentConfig, connection: Connection, events: Events) -> None:
@@ -23,6 +23,7 @@ class Bench:
         self.intervals = Intervals()
         self.changed: Callable[[], None] = lambda: None
         self.in_contact: Callable[[], bool] = lambda: True
+        self.silence: Callable[[], float] = lambda: 0.0
         self.number: Callable[[], int] = lambda: 0
         self.keep: Callable[[Fence, Report], None] = lambda _fence, _report: None
         self._rest: asyncio.TimerHandle | None = None

@@ -94,7 +94,7 @@ def report_of(end: ProgramEnd, tail: str, artifacts: list[str]) -> Report:
     if end.code == 0:
         return Report(outcome=Outcome.COMPLETED, result=result)
     if end.abandoned:
-        reason = "its runner stood still, and another one might have begun it"
+        reason = "its runner stood still or was cut off for too long, and another one might have begun it"
     elif end.code is None:
         reason = "its keeper was killed (the kernel does that when memory runs out)"
     elif end.code < 0:

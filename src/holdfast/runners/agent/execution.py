@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from enum import IntEnum
 from shutil import rmtree
 
@@ -227,7 +228,10 @@ class Execution:
 
     async def _run(self, work: Work) -> ProgramEnd:
         program = await Program.start(
-            work.command, self._logs.write, channel=work.channel, patience=self._patience
+            work.command,
+            self._logs.write,
+            channel=work.channel,
+            until=self._until if self.assignment.on_loss == "retry" else None,
         )
         self.state = RUNNING
         self._ladder = Ladder(program, self._step)
@@ -268,11 +272,10 @@ class Execution:
         self._bench.events.emit("assignment.stopping", fence=self.fence, rung=rung.value)
         self._bench.changed()
 
-    @property
-    def _patience(self) -> float | None:
-        # The server counts from when this runner spoke last, which may be a whole wait before it froze.
+    def _until(self) -> float:
+        """Return when nothing of it may be left, by the monotonic clock: another runner may begin it then."""
         intervals = self._bench.intervals
-        return intervals.lost_after - intervals.sync_wait if self.assignment.on_loss == "retry" else None
+        return time.monotonic() - self._bench.silence() + intervals.lost_after + intervals.loss_grace
 
     @property
     def _grace(self) -> float:

@@ -3,7 +3,8 @@
 It runs as a script of its own with the standard library alone, so it starts at once.  On Linux it adopts
 what a program leaves behind (a daemon, a child in a session of its own), and it kills all of it when the
 program has ended or the runner is gone: nobody may work on for an attempt that another runner may hold.
-So it does where the order names a *patience* and the runner says nothing for so many seconds: it is frozen.
+So it does at the moment that the order names as *until*, by the monotonic clock, unless the runner puts it
+off: the runner has lost its server, or it is frozen.
 
 It is told what to start, and is asked for signals, by lines of JSON on the socket that its argument names; it
 answers there with ``began`` or ``refused``, and at last with ``ended``.
@@ -53,14 +54,14 @@ class Keeper:
     def __init__(self, line: socket.socket) -> None:
         self._line, self._heard = line, b""
         self._pid = 0
-        self._patience: float | None = None
+        self._until: float | None = None
 
     def keep(self) -> None:
         """Start the program, pass signals on, and tell how it ended."""
         order = self._order()
         if order is None:
             return
-        self._patience = order.get("patience")
+        self._until = order.get("until")
         # Told by a byte of the child's end, so that waiting for it and for the runner is one wait.
         ended, ending = os.pipe()
         os.set_blocking(ending, False)
@@ -79,11 +80,9 @@ class Keeper:
         self._await_goodbye()
 
     def _until_end(self, ended: int) -> int | None:
-        """Wait for the program; None: the runner is gone, or silent for too long."""
-        heard_at = time.monotonic()
+        """Wait for the program; None: the runner is gone, or has not put the end off."""
         while True:
-            silence = time.monotonic() - heard_at
-            rest = None if self._patience is None else max(0.0, self._patience - silence)
+            rest = None if self._until is None else max(0.0, self._until - time.monotonic())
             readable, _, _ = select.select([self._line.fileno(), ended], [], [], rest)
             if not readable:
                 return None
@@ -95,12 +94,11 @@ class Keeper:
             if self._line.fileno() in readable:
                 if not self._obey():
                     return None
-                heard_at = time.monotonic()
 
     def _obey(self) -> bool:
         """Do what the runner has asked for; False: it is gone."""
         while (order := self._order()) is not None:
-            # One that asks for nothing says that the runner is there.
+            self._until = order.get("until", self._until)
             if "signal" in order:
                 self._pass_on(signal.Signals(order["signal"]))
             # Several may have come in one piece, and nothing more may come to wake us.

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -24,8 +25,8 @@ from holdfast.runners.agent import keeper
 READ_SIZE = 64 * 1024
 # How long the streams may stay open after everything that could write to them is dead, in seconds.
 LONGEST_ECHO = 5.0
-# How often a keeper hears of the runner within its patience.
-BEATS = 4
+# A keeper hears of the runner each time that this part of what it was granted is over, or so many seconds.
+BEAT, SHORTEST_BEAT = 0.25, 0.02
 
 # Called with the name of a stream and its next bytes.
 Listener = Callable[[str, bytes], None]
@@ -147,13 +148,14 @@ class Program:
         listener: Listener,
         *,
         channel: int | None = None,
-        patience: float | None = None,
+        until: Callable[[], float] | None = None,
     ) -> Self:
         """Start *command*; raises `ProgramRefused` where the system will not.
 
         *listener* gets every piece of its output as soon as it is there.  *channel* is a file descriptor
-        that the program inherits under the same number.  With *patience* its keeper ends it where this
-        process stands still for so many seconds: another runner may begin its job then.
+        that the program inherits under the same number.  *until* is asked again and again when the program
+        is to be killed unless that is put off, by the monotonic clock.  Its keeper does so, whether or not
+        this process stands still: another runner may begin its job then.
         """
         ours, theirs = socketpair()
         with theirs, ExitStack() as undo:
@@ -167,18 +169,18 @@ class Program:
             undo.pop_all()
         program = cls(process, reader, writer, pipes, listener)
         try:
-            await program._begin(command, patience)
+            await program._begin(command, until)
         except BaseException:
             await program._leave()
             raise
         return program
 
-    async def _begin(self, command: Command, patience: float | None) -> None:
+    async def _begin(self, command: Command, until: Callable[[], float] | None) -> None:
         order = {
             "argv": list(command.argv),
             "cwd": str(command.cwd),
             "env": dict(command.env),
-            "patience": patience,
+            "until": None if until is None else until(),
         }
         # Escaped as JSON's standard library does it, for a variable may hold bytes that are no text.
         self._writer.write(json.dumps(order).encode() + b"\n")
@@ -187,18 +189,17 @@ class Program:
             name = (told and told.file) or command.argv[0]
             raise ProgramRefused(name, (told and told.refused) or "its keeper ended before it began")
         self.pid = told.began
-        if patience is not None:
-            self._next_beat(patience / BEATS)
+        if until is not None:
+            self._beat(until)
 
-    def _next_beat(self, every: float) -> None:
-        self._beats = asyncio.get_running_loop().call_later(every, self._beat, every)
+    def _beat(self, until: Callable[[], float]) -> None:
+        """Say how long the program may live, and do so again in good time."""
+        end = until()
+        self._ask({"until": end})
+        rest = max(SHORTEST_BEAT, (end - time.monotonic()) * BEAT)
+        self._beats = asyncio.get_running_loop().call_later(rest, self._beat, until)
 
-    def _beat(self, every: float) -> None:
-        """Say that this process is there."""
-        self._ask({})
-        self._next_beat(every)
-
-    def _ask(self, order: Mapping[str, int]) -> None:
+    def _ask(self, order: Mapping[str, float]) -> None:
         with suppress(OSError):
             self._writer.write(msgspec.json.encode(order) + b"\n")
 

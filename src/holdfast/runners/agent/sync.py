@@ -54,7 +54,7 @@ class Sync(Service):
         self._outage, self._pause = Outage(), FIRST_PAUSE
         self._contact_at = self._heard_at = time.monotonic()
         bench.changed = self._news.set
-        bench.in_contact = lambda: self.in_contact
+        bench.in_contact, bench.silence = lambda: self.in_contact, lambda: self.silence
 
     @property
     def in_contact(self) -> bool:
