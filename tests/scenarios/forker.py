@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ class Fork:
     async def kill(self) -> None:
         """End it, where it has not ended yet."""
         if not self.ended.done():
-            os.kill(self.pid, signal.SIGKILL)
+            # It may have ended, and this has yet to hear of it.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
         await asyncio.wait([self.ended])
 
 

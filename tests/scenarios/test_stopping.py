@@ -153,7 +153,7 @@ async def test_a_drain_asked_for_from_outside_reaches_the_worker(
 
 
 async def test_a_drain_gives_back_what_has_not_begun(
-    client: holdfast.Client, work: Any, db: ThrowawayDatabase, eventually: Any
+    client: holdfast.Client, work: Any, probe: Probe, db: ThrowawayDatabase, eventually: Any
 ) -> None:
     """What waits in the buffer is left for others at once, however long the handler that runs may take."""
     app, event = waiting_app()
@@ -163,6 +163,8 @@ async def test_a_drain_gives_back_what_has_not_begun(
     await client.enqueue_many([app.request("wait", {}) for _ in range(4)])
     count = "select count(*) from holdfast.live_jobs where state"
     await eventually(lambda: db.value(f"select ({count} = 'claimed') = 3"))
+    # The row says so before the worker does: a claim whose answer finds it draining goes back whole.
+    await probe.wait_for("attempt.started")
     process.worker.drain()
     await eventually(lambda: db.value(f"select ({count} = 'available') = 3 and ({count} = 'running') = 1"))
     assert await db.value("select array_agg(distinct reason) from holdfast.attempts") == [
