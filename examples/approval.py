@@ -2,6 +2,9 @@
 
 While it waits for the approval, and while it sleeps, it holds no slot, no lease and no memory of any process.
 
+    holdfast up --app examples.approval:app     # one terminal, at the top of the clone: database and worker
+    python -m examples.approval                 # another, with HOLDFAST_DATABASE_URL as `up` printed it
+
 It prints:
     order 7, approved by ada: parcel of 2 with label 7 is on its way
     order 8: Refused: bob, and 30 were paid back

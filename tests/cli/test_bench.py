@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli.bench import print_figures
+from holdfast.cli.trial import Figure
 from holdfast.testing import ThrowawayDatabase
 
 Run = Callable[..., Awaitable[Any]]
@@ -40,5 +42,15 @@ async def test_a_bench_asks_before_it_loads_a_database(db: ThrowawayDatabase, ho
     """Where nobody can be asked, nothing is done."""
     done = await holdfast_command("bench")
     assert done.code == 2
-    assert "say --yes" in done.err
+    assert done.err.endswith("holdfast: nobody can be asked here: say --yes\n")
     assert await db.value(LEFT) == 0
+
+
+def test_figures_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each column has a name, and values end where the others do."""
+    print_figures([Figure("bulk enqueue", 123456.0, "jobs/s"), Figure("commit to handler, p50", 1.5, "ms")])
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "figure                    value  unit",
+        "bulk enqueue            123,456  jobs/s",
+        "commit to handler, p50     1.50  ms",
+    ]

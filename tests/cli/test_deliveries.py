@@ -19,7 +19,10 @@ async def test_a_service_delivers_what_ends(holdfast_command: Any, start_holdfas
     async with receiving() as receiver:
         added = await holdfast_command("deliveries", "add", "hub", receiver.url, "--queue", "default")
         assert (added.code, added.out[:4]) == (0, "hfs_")
-        [shown] = json.loads((await holdfast_command("deliveries", "endpoints", "--json")).out)
+        assert "127.0.0.1 is no public address: set deliveries_private where `holdfast serve`" in added.err
+        away = await holdfast_command("deliveries", "add", "away", "https://example.com", "--queue", "x")
+        assert "deliveries_private" not in away.err
+        [_, shown] = json.loads((await holdfast_command("deliveries", "endpoints", "--json")).out)
         assert (shown["name"], shown["queues"]) == ("hub", ["default"])
         assert "secret" not in shown
         await start_holdfast("serve", "--port", "0", HOLDFAST_DELIVERIES_PRIVATE="true")

@@ -120,6 +120,25 @@ async def test_a_lost_worker_and_a_filled_default_partition_are_seen(
     assert found["partitions"][0][:2] == ("warn", "finished_completed_rest holds rows")
 
 
+@pytest.mark.parametrize("paused_by", [None, "held for a person: its runner is gone", "paused by ada"])
+async def test_runs_that_wait_for_a_person_are_seen(
+    examined: Any, db: ThrowawayDatabase, paused_by: str | None
+) -> None:
+    """A deploy that does not fit must not put runs to sleep in silence; who pauses one knows of it."""
+    await db.fetch(
+        "insert into holdfast.suspensions (run_id, paused, pause_reason, reason, since) "
+        "values (7, true, $1, 'NonDeterministicRun: mend it', now()), (8, false, null, 'a signal', now())",
+        paused_by,
+    )
+    _, found = await examined()
+    level, what, remedy = found["runs"][0]
+    if paused_by != "paused by ada":
+        assert (level, what) == ("warn", "1 job waits for a resume: 7")
+        assert "holdfast runs resume" in remedy
+    else:
+        assert (level, what, remedy) == ("ok", "no job waits for a person", "")
+
+
 async def test_a_schema_that_was_never_migrated_is_one_finding(examined: Any) -> None:
     """The server is judged all the same; what needs the schema is left out."""
     code, found = await examined(HOLDFAST_SCHEMA="never_migrated")
@@ -127,8 +146,9 @@ async def test_a_schema_that_was_never_migrated_is_one_finding(examined: Any) ->
     assert found["schema"] == [
         (
             "bad",
-            "schema 'never_migrated' does not exist in this database: run `holdfast migrate`",
-            "holdfast migrate",
+            "schema 'never_migrated' does not exist in this database: "
+            "run `holdfast migrate --schema never_migrated`",
+            "holdfast migrate --schema never_migrated",
         )
     ]
     assert found["version"][0][0] == "ok"

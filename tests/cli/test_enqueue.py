@@ -68,7 +68,7 @@ async def test_one_job_goes_in_with_every_option(holdfast_command: Any, db: Thro
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "KIND is None: name a kind, or - for JSON lines from stdin"),
+        ([], "holdfast: name a kind, or - for JSON lines from stdin"),
         (["greet", "[1]"], "JSON is '[1]': give a JSON object such as"),
         (["greet", "{"], "JSON is '{': give a JSON object such as"),
         (["greet", "{}", "--priority", "10"], "priority is 10: give a whole number from 0 to 9"),
@@ -166,6 +166,8 @@ async def test_bad_lines_can_be_skipped(holdfast_command: Any, db: ThrowawayData
     assert "line 3 is no job" in done.err
     assert "line 6 is no job: kind is ''" in done.err
     assert len(await names(db)) == 4
+    done = await holdfast_command("enqueue", "-", "--skip-bad", stdin=b"nonsense\n")
+    assert "0 jobs enqueued, 1 bad line skipped in " in done.out
 
 
 async def test_all_lines_or_none(holdfast_command: Any, db: ThrowawayDatabase) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -113,8 +114,8 @@ async def test_pages_follow_each_other(holdfast_command: Any, client: holdfast.C
         (["cancel", "1", "99999999999999999999"], "99999999999999999999 is no id"),
         (["list", "--worker", "99999999999999999999"], "99999999999999999999 is no id"),
         (["list", "--before", "0"], "0 is no id: give a whole number from 1 to 9223372036854775807"),
-        (["cancel"], "what to act on is 'missing': name job ids, or a filter such as --kind, or --all"),
-        (["cancel", "1", "--kind", "greet"], "not both"),
+        (["cancel"], "holdfast: name job ids, or a filter such as --kind, or --all"),
+        (["cancel", "1", "--kind", "greet"], "holdfast: job ids and a filter are given: name job ids, or"),
         (["retry", "--state", "completed"], "only these can be retried: scheduled, failed, cancelled"),
         (["discard", "--state", "running"], "only these can be discarded: scheduled, available, waiting"),
         (["wait", "1", "--timeout", "soon"], "--timeout is 'soon'"),
@@ -175,9 +176,11 @@ async def test_many_jobs_are_counted_first_and_changed_only_when_that_is_wanted(
     assert (told["count"], told["sample"][0]["id"]) == (4, other.id)
     unasked = await holdfast_command("jobs", "cancel", "--kind", "greet")
     assert unasked.code == 2
-    assert "3 jobs fit and nobody can be asked here: say --yes" in unasked.err
+    assert "holdfast: 3 jobs fit and nobody can be asked here: say --yes" in unasked.err
     done = await holdfast_command("jobs", "cancel", "--kind", "greet", "--yes")
     assert (done.code, done.out) == (0, "3 jobs cancelled\n")
+    one = await holdfast_command("jobs", "cancel", "--kind", "other", "--dry-run")
+    assert one.out.startswith("1 job would be cancelled, the newest:\n")
     left = json.loads((await holdfast_command("jobs", "list", "--state", "available", "--json")).out)
     assert [job["id"] for job in left] == [other.id]
     assert (await holdfast_command("jobs", "retry", "--state", "cancelled", "-y")).out == "3 jobs retried\n"
@@ -192,13 +195,19 @@ async def test_wait_prints_the_result_or_fails(
     handle = await client.enqueue(greet())
     done = await holdfast_command("jobs", "wait", str(handle.id), "--timeout", "20s")
     assert (done.code, json.loads(done.out)) == (0, "hello Ada")
+    told = json.loads((await holdfast_command("jobs", "wait", str(handle.id), "--json")).out)
+    assert told == {"id": handle.id, "state": "completed", "result": "hello Ada", "reason": None}
     later = await client.enqueue(greet(), delay=3600)
     late = await holdfast_command("jobs", "wait", str(later.id), "--timeout", "50ms")
     assert (late.code, late.out) == (1, "")
-    assert "has not ended within 0.05 s" in late.err
+    assert "has not ended within 0.05 s, it is still scheduled: it is due at " in late.err
     await holdfast_command("jobs", "cancel", str(later.id), "--reason", "no need")
     gone = await holdfast_command("jobs", "wait", str(later.id))
     assert (gone.code, gone.err) == (1, f"holdfast: job {later.id} was cancelled: no need\n")
+    told = json.loads((await holdfast_command("jobs", "wait", str(later.id), "--json")).out)
+    assert (told["state"], told["result"], told["reason"]) == ("cancelled", None, "no need")
+    # What takes less than a second is told in ms: 0s would say nothing.
+    assert re.search(r"#1 +completed .* \d+ms ", (await holdfast_command("jobs", "show", str(handle.id))).out)
     assert (await holdfast_command("jobs", "wait", "4711")).code == 1
 
 
@@ -230,6 +239,9 @@ async def test_logs_are_printed_followed_and_cut(
     assert tail.out.endswith("#1  warning  second\n")
     assert len(tail.out.splitlines()) == 1
     assert (await holdfast_command("jobs", "logs", "4711")).code == 1
+    absent = await holdfast_command("jobs", "logs", str(handle.id), "--attempt", "2")
+    assert (absent.code, absent.out) == (2, "")
+    assert absent.err == f"holdfast: --attempt is 2: job {handle.id} has attempt 1 alone\n"
 
 
 async def test_a_reader_that_leaves_early_is_no_fault(

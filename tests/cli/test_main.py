@@ -154,7 +154,7 @@ async def test_migrate_says_what_it_did_and_what_was_done_before(
     here["HOLDFAST_SCHEMA"] = fresh = f"{db.schema}_fresh"
     try:
         behind = await holdfast_command("migrate", "--check", **here)
-        assert (behind.code, "run `holdfast migrate`" in behind.err) == (1, True)
+        assert (behind.code, f"run `holdfast migrate --schema {fresh}`" in behind.err) == (1, True)
         first = await holdfast_command("migrate", **here)
         assert first.out.startswith("applied 0001 queue\n")
         assert f"schema {fresh} is now at " in first.out

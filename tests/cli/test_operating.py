@@ -125,3 +125,4 @@ async def test_the_audit_log_is_listed_by_subject_and_actor(
     assert (act["actor"], act["action"], act["detail"]["after"]["paused"]) == ("bob", "queue.pause", True)
     page = await holdfast_command("audit", "-n", "1")
     assert page.out.splitlines()[-1] == f"more: --before {act['id']}"
+    assert (await holdfast_command("audit", "--by", "nobody")).out == "no act fits\n"

@@ -67,3 +67,4 @@ async def test_a_port_that_is_taken_is_one_sentence(
     second = await holdfast_command("serve", "--port", port, **here)
     assert second.code == 2
     assert f"the service cannot listen on 127.0.0.1 port {port}" in second.err
+    assert "already in use: choose another port with --port" in second.err

@@ -209,7 +209,10 @@ async def test_a_refusal_over_the_service_reads_as_on_the_database(
     assert "may not do this" in denied.err
     without = await holdfast_command("jobs", "list", HOLDFAST_SERVER=service.url)
     assert (without.code, without.err.count("\n")) == (1, 1)
-    assert "a token is missing" in without.err
+    assert "a token is missing: set HOLDFAST_TOKEN to one of `holdfast tokens create" in without.err
+    runner = await holdfast_command("runner", **viewer | {"HOLDFAST_TOKEN": "hfg_wrong"})
+    assert runner.code == 1
+    assert "set HOLDFAST_TOKEN to one of `holdfast tokens create NAME --role registrar`" in runner.err
     away = await holdfast_command("queues", "pause", "mail", HOLDFAST_SERVER="http://127.0.0.1:9")
     assert (away.code, away.err.count("\n")) == (1, 1)
     assert "does not answer" in away.err

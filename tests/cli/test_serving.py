@@ -1,6 +1,7 @@
 """The loop of a process: what ends it and what does not."""
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -49,3 +50,37 @@ def test_an_exit_of_the_process_itself_is_one() -> None:
 
     with pytest.raises(SystemExit, match="3"):
         run(main())
+
+
+IGNORED = """
+import asyncio, os, signal, sys
+from holdfast.cli import serving
+
+class Deaf:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+async def main():
+    asyncio.get_running_loop().call_soon(Deaf)
+    try:
+        await asyncio.sleep(20)
+    finally:
+        await asyncio.sleep(0)
+        print("cleaned up", flush=True)
+
+if sys.argv[1] == "asyncio's loop":
+    serving._fastest_loop = asyncio.new_event_loop
+try:
+    serving.run_on_fastest_loop(main())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_is_heard_wherever_it_comes(request: pytest.FixtureRequest) -> None:
+    """What a finaliser or a callback of the driver raises is ignored; the program was told to stop."""
+    which = request.node.callspec.params["loop"]
+    done = subprocess.run(
+        [sys.executable, "-c", IGNORED, which], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("cleaned up\ninterrupted\n", "")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 import holdfast
@@ -49,7 +50,7 @@ async def _up(folder: Path, environment: dict[str, str], *arguments: str) -> asy
 
 
 async def test_up_brings_its_own_database_and_keeps_it(
-    short_folder: Path, environment: dict[str, str]
+    short_folder: Path, environment: dict[str, str], eventually: Any
 ) -> None:
     """In an empty folder one command is enough; what was enqueued is there after the next start."""
     process = await _up(short_folder, environment, "--app", "shop:app")
@@ -62,12 +63,35 @@ async def test_up_brings_its_own_database_and_keeps_it(
     assert await asyncio.wait_for(process.wait(), 30) == 0
     assert (short_folder / ".holdfast").is_dir()
 
-    process = await _up(short_folder, environment)
+    # The shell that has talked to it has its address; it is started all the same.
+    process = await _up(short_folder, environment | {"HOLDFAST_DATABASE_URL": address})
     await _line(process, "stop")
     async with holdfast.Client(address) as client:
         assert await client.wait(handle.id, timeout=30) == "hello you"
+        # It hears signals before it leads.
+        await eventually(lambda: _leads(address))
     process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def test_a_stop_while_it_starts_ends_its_database_too(
+    short_folder: Path, environment: dict[str, str]
+) -> None:
+    """Nobody would know of the server that is left."""
+    process = await _up(short_folder, environment)
+    await _line(process, "database")
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), 30) in (0, 130)
+    left = short_folder / ".holdfast" / "postgresql" / "postmaster.pid"
+    assert not left.exists()
+
+
+async def _leads(address: str) -> bool:
+    connection = await asyncpg.connect(address)
+    try:
+        return bool(await connection.fetchval("select expires_at > now() from holdfast.leader"))
+    finally:
+        await connection.close()
 
 
 async def test_up_migrates_and_leads_without_an_application(

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -140,3 +141,23 @@ def test_the_remedy_is_a_command_that_exists(sentence: str) -> None:
     assert words[0] == "holdfast"
     done = CliRunner().invoke(main.app, [*words[1:], "--help"])
     assert done.exit_code == 0, done.output
+
+
+async def test_whoever_follows_a_command_is_told_why_it_waits(
+    start_holdfast: Any, db: ThrowawayDatabase, client: holdfast.Client, eventually: Any
+) -> None:
+    """Once, on stderr, after a few seconds in which no runner took it."""
+    way = {"HOLDFAST_DATABASE_URL": db.dsn, "HOLDFAST_SCHEMA": db.schema}
+    program = await start_holdfast("command", "--queue", "builds", "--follow", "--", "make", **way)
+
+    async def told() -> bool:
+        return len(program.lines) == 2
+
+    await eventually(told)
+    assert program.lines == [
+        "job 1\n",
+        "job 1 waits: no runner works on queue 'builds': start one with `holdfast runner --queues builds`\n",
+    ]
+    await client.cancel(1)
+    assert await program.ended() == 1
+    assert program.lines[2:] == ["job 1 cancelled: cancelled by application\n"]

@@ -201,7 +201,7 @@ async def test_a_worker_needs_a_migrated_schema(
     here["HOLDFAST_SCHEMA"] = "never_migrated"
     done = await holdfast_command(*WORKER, "--processes", processes, "--log-format", "json", **here)
     assert done.code == 1
-    assert done.err.splitlines()[-1].endswith("run `holdfast migrate`")
+    assert done.err.splitlines()[-1].endswith("run `holdfast migrate --schema never_migrated`")
 
 
 async def test_a_start_without_a_database_fails_unless_told_to_wait(

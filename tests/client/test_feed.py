@@ -118,11 +118,12 @@ async def test_many_changes_of_one_look_drop_nobody_who_keeps_up(scene: Scene, f
 
 
 async def test_one_job_is_told_with_its_progress(scene: Scene, feed: Feed) -> None:
-    """The first look tells how it stands, later ones what has changed."""
+    """The first look tells how it stands, later ones what has changed, in few digits."""
     job = await scene.one()
     ear = Ear(feed, JobTopic(job.id))
     await ear.hear(job.id, "running")
-    await scene.run(attempts.report_progress(fence(job), 0.5, "half"))
+    await scene.run(attempts.report_progress(fence(job), 0.1, "a tenth"))
+    assert [one.progress for one in await scene.run(feed_store.jobs_now([job.id]))] == [0.1]
     await Operator(scene.db.database, "me").jobs.cancel(job.id)
     await scene.complete(job)
     await ear.hear(job.id, "completed")

@@ -219,7 +219,10 @@ async def test_a_job_says_which_worker_is_missing(
     db: ThrowawayDatabase,
     eventually: Any,
 ) -> None:
-    """First nobody works on its queue, then nobody knows its kind, then all slots are busy."""
+    """First nobody works on its queue, then nobody knows its kind, then all slots are busy.
+
+    Where workers of another queue know the kind, that queue is named.
+    """
     stranger = await client.enqueue(JobRequest("stranger", "{}"))
     assert "no online worker works on queue 'default'" in (await operator.jobs.why(stranger.id) or "")
     await work(app, slots=1)
@@ -227,6 +230,12 @@ async def test_a_job_says_which_worker_is_missing(
     await eventually(lambda: running_is(db, 1))
     why = await operator.jobs.why(stranger.id)
     assert why == "of 1 worker online in queue 'default' none knows kind 'stranger': deploy its handler"
+    astray = await client.enqueue(HELD, queue="astray")
+    why = await operator.jobs.why(astray.id)
+    assert why == (
+        "no online worker works on queue 'astray': start one with --queues astray, "
+        f"or enqueue it in a queue whose workers know {HELD.kind!r}: 'default'"
+    )
     states = {handle.id: (await operator.jobs.show(handle.id)).state for handle in handles}
     waiting = [job_id for job_id, state in states.items() if state == "available"]
     assert "all slots (1) of 1 worker are busy" in (await operator.jobs.why(waiting[-1]) or "")

@@ -192,11 +192,15 @@ async def test_a_missing_schema_says_what_to_do(dsn: str) -> None:
             lambda: client.enqueue_many(many),
             lambda: client.wait(1),
         ):
-            with pytest.raises(holdfast.SchemaMismatch, match=r"'nowhere'.*run `holdfast migrate`"):
+            with pytest.raises(
+                holdfast.SchemaMismatch, match=r"'nowhere'.*run `holdfast migrate --schema nowhere`"
+            ):
                 call()
     async with holdfast.Client(dsn, schema="nowhere") as client_:
         for ask in (client_.enqueue(add.job(1)), client_.enqueue_many(many), client_.wait(1)):
-            with pytest.raises(holdfast.SchemaMismatch, match=r"'nowhere'.*run `holdfast migrate`"):
+            with pytest.raises(
+                holdfast.SchemaMismatch, match=r"'nowhere'.*run `holdfast migrate --schema nowhere`"
+            ):
                 await ask
 
 

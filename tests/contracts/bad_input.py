@@ -138,6 +138,10 @@ async def nothing() -> None:
     """Takes no run."""
 
 
+async def forgotten(number: int) -> None:
+    """Takes something else."""
+
+
 def nested(levels: int) -> list[Any]:
     """A list in a list in a list."""
     data: list[Any] = []
@@ -243,6 +247,7 @@ registered(
     lambda new: new.workflow(kind="plain")(str),  # type: ignore[arg-type]
 )
 registered("a workflow without a parameter for its run", lambda new: new.workflow(kind="none")(nothing))  # type: ignore[arg-type]
+registered("a workflow whose first parameter is no run", lambda new: new.workflow(kind="job")(forgotten))
 registered('a version with an @: `version="1@2"`', lambda new: new.workflow(version="1@2")(review.function))
 
 ran("a step whose result is no data", "review", '{"with_what": "object"}')

@@ -34,6 +34,12 @@ def test_the_table_of_what_can_be_done_is_that_of_the_rules(action: Intervention
     assert allowed == ALLOWED[action]
 
 
+def test_every_option_says_what_it_takes() -> None:
+    """The help has no `<str>`, which would say nothing of a number, a duration or an address."""
+    page = SCRIPT["PAGE"].read_text("utf-8")
+    assert re.findall(r"--[\w-]+ <(?:str|int|path)[^>]*>", page) == []
+
+
 def test_every_command_and_option_is_explained() -> None:
     """Nothing is left without a word about it."""
     silent = [

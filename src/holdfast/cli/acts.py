@@ -13,11 +13,11 @@ from holdfast.cli.context import FAILED
 from holdfast.cli.filters import filtered
 from holdfast.cli.ids import id_argument
 from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, YesOption, operate
-from holdfast.cli.output import JsonOption, print_json, print_table, tell
+from holdfast.cli.output import JsonOption, counted, print_json, print_table, tell
 from holdfast.cli.progress import counting
 from holdfast.client.job_operator import meant
 from holdfast.client.job_verbs import EVERY_JOB, Swept
-from holdfast.errors import HoldfastError, OptionInvalid
+from holdfast.errors import HoldfastError, InputInvalid
 from holdfast.model.selection import JobFilter
 from holdfast.rules.intervention import ALLOWED, PARTICIPLE, Intervention, refusal
 
@@ -92,8 +92,9 @@ def add_to(app: typer.Typer) -> None:
 def _carry_out(context: typer.Context, order: Order, actor: str | None) -> None:
     by_filter = order.every or order.chosen != EVERY_JOB
     if bool(order.job_ids) == by_filter:
-        wanted = "name job ids, or a filter such as --kind, or --all; not both"
-        raise OptionInvalid("what to act on", "both" if by_filter else "missing", wanted)
+        both = "job ids and a filter are given: " if by_filter else ""
+        msg = f"{both}name job ids, or a filter such as --kind, or --all{'; not both' if by_filter else ''}"
+        raise InputInvalid(msg)
     if by_filter:
         operate(context, lambda operator: _by_filter(operator, order), actor=actor)
     elif not operate(context, lambda operator: _one_by_one(operator, order), actor=actor):
@@ -166,7 +167,7 @@ async def _by_filter(operator: AnyOperator, order: Order) -> None:
         print_json(swept)
         return
     passed = f", {swept.passed_over:,} passed over" if swept.passed_over else ""
-    tell(f"{swept.changed:,} jobs {PARTICIPLE[order.action]}{passed}")
+    tell(f"{counted(swept.changed, 'job')} {PARTICIPLE[order.action]}{passed}")
 
 
 async def _print_sample(operator: AnyOperator, order: Order, chosen: JobFilter, number: int) -> None:
@@ -174,7 +175,9 @@ async def _print_sample(operator: AnyOperator, order: Order, chosen: JobFilter, 
     if order.as_json:
         print_json({"count": number, "sample": sample})
         return
-    tell(f"{number:,} jobs would be {PARTICIPLE[order.action]}" + (", the newest:" if sample else ""))
+    tell(
+        f"{counted(number, 'job')} would be {PARTICIPLE[order.action]}" + (", the newest:" if sample else "")
+    )
     if sample:
         print_table(
             ("id", "state", "kind", "queue"), [(job.id, job.state, job.kind, job.queue) for job in sample]
@@ -183,8 +186,11 @@ async def _print_sample(operator: AnyOperator, order: Order, chosen: JobFilter, 
 
 def _ask(order: Order, number: int) -> None:
     if not sys.stdin.isatty():
-        raise OptionInvalid("--yes", False, f"{number:,} jobs fit and nobody can be asked here: say --yes")
+        fit = "fits" if number == 1 else "fit"
+        msg = f"{counted(number, 'job')} {fit} and nobody can be asked here: say --yes"
+        raise InputInvalid(msg)
     # On stderr as a whole, so that what is printed stays the answer alone.
-    typer.echo(f"{number:,} jobs will be {PARTICIPLE[order.action]}. Go on? [y/N] ", nl=False, err=True)
+    asked = f"{counted(number, 'job')} will be {PARTICIPLE[order.action]}. Go on? [y/N] "
+    typer.echo(asked, nl=False, err=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise typer.Exit(FAILED)

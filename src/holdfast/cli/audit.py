@@ -29,7 +29,8 @@ def audit(
             print_json(found)
             return
         rows = [(act.id, clock(act.at), act.actor, act.action, act.subject, act.reason) for act in found]
-        print_table(("id", "at", "who", "action", "subject", "reason"), rows, nothing="nobody has acted yet")
+        nothing = "nobody has acted yet" if (subject, by, before) == (None, None, None) else "no act fits"
+        print_table(("id", "at", "who", "action", "subject", "reason"), rows, nothing=nothing)
         if len(found) == limit:
             tell(f"more: --before {found[-1].id}")
 

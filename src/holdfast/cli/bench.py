@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +12,10 @@ from holdfast.cli.configs import database_config
 from holdfast.cli.context import invocation
 from holdfast.cli.operating import YesOption
 from holdfast.cli.output import JsonOption, print_json, print_table, tell
-from holdfast.errors import OptionInvalid
+from holdfast.errors import InputInvalid
+
+if TYPE_CHECKING:
+    from holdfast.cli.trial import Figure
 
 WARNING = "This loads the database as hard as it can for about half a minute: not for one that is in use."
 
@@ -31,7 +35,7 @@ def bench(
     tell(WARNING, err=True)
     _ask(yes)
     from holdfast.cli.serving import run_on_fastest_loop
-    from holdfast.cli.trial import Figure, Trial, throwaway_schema
+    from holdfast.cli.trial import Trial, throwaway_schema
 
     async def measured() -> list[Figure]:
         async with throwaway_schema(config) as own:
@@ -41,14 +45,23 @@ def bench(
     if as_json:
         print_json(figures)
         return
-    print_table(("", "", "unit"), [(one.name, _shown(one.value), one.unit) for one in figures])
+    print_figures(figures)
+
+
+def print_figures(figures: Sequence[Figure]) -> None:
+    """Print figures for people, their values with the last digits below each other."""
+    values = [_shown(one.value) for one in figures]
+    width = max(map(len, values), default=0)
+    rows = [(one.name, f"{value:>{width}}", one.unit) for one, value in zip(figures, values, strict=True)]
+    print_table(("figure", f"{'value':>{width}}", "unit"), rows)
 
 
 def _ask(yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise OptionInvalid("--yes", False, "nobody can be asked here: say --yes")
+        msg = "nobody can be asked here: say --yes"
+        raise InputInvalid(msg)
     typer.confirm("Go on?", abort=True, err=True)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,13 +20,15 @@ from holdfast.cli.job_options import with_job_options
 from holdfast.cli.operating import AnyOperator, operate
 from holdfast.cli.output import JsonOption, tell
 from holdfast.client.intake import Intake, JobText
-from holdfast.errors import OptionInvalid
+from holdfast.errors import HoldfastError, OptionInvalid
 from holdfast.model.assignment import RunnerStory
 from holdfast.model.job import JobRecord, JobState
 from holdfast.model.placement import COMMAND
 from holdfast.store.logs import LogLine
 
 OUTPUT = "stdout"
+# After so many seconds whoever follows is told why nothing happens.
+LONG_WAIT = 3.0
 
 
 @with_job_options
@@ -103,13 +107,27 @@ def _secrets(names: Sequence[str]) -> dict[str, str]:
 
 async def _followed(operator: AnyOperator, job_id: int) -> int:
     """Print what the program writes until it has ended; answers its exit code."""
-    async for line in operator.jobs.logs(job_id, follow=True):
-        _print_line(line)
+    telling = asyncio.create_task(_tell_why(operator, job_id))
+    try:
+        async for line in operator.jobs.logs(job_id, follow=True):
+            _print_line(line)
+    finally:
+        telling.cancel()
     record = await operator.jobs.show(job_id)
     code = _exit_code(record, await operator.jobs.on_runners(job_id))
     if record.state is not JobState.COMPLETED:
         tell(f"job {job_id} {record.state}: {record.reason or record.error or 'no reason'}", err=True)
     return code
+
+
+async def _tell_why(operator: AnyOperator, job_id: int) -> None:
+    """Say once why the job waits, where no runner has taken it for a while."""
+    await asyncio.sleep(LONG_WAIT)
+    # It is told besides: whatever keeps it from being told keeps nobody from following.
+    with suppress(HoldfastError):
+        why = await operator.jobs.why(job_id)
+        if why is not None:
+            tell(f"job {job_id} waits: {why}", err=True)
 
 
 def _print_line(line: LogLine) -> None:

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast.cli.configs import database_config
+from holdfast.cli.metavars import name_values
 from holdfast.cli.output import tell
 from holdfast.errors import HoldfastError, InputInvalid
 from holdfast.runtime.settings import Loaded, Settings, load
@@ -72,6 +73,10 @@ class ErrorReportingGroup(TyperGroup):
     What Holdfast raises on purpose ends with 1, and with 2 where the input was wrong; a fault that nobody
     foresaw keeps its traceback.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        name_values(self)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Let the global options stand anywhere before ``--``."""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.context import invocation
 from holdfast.cli.ids import id_argument
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
 from holdfast.cli.moments import ago
@@ -14,6 +15,7 @@ from holdfast.cli.operating import ActorOption, AnyOperator, ReasonOption, group
 from holdfast.cli.output import JsonOption, print_json, print_secret, print_table, tell
 from holdfast.client.delivery_operator import Wish
 from holdfast.model.delivery import ENDS, DeliveryEvent, DeliveryRecord, DeliveryState
+from holdfast.rules.destination import destination, leads_inside
 
 app = group("Tell URLs what ends, and see whether they were told.")
 
@@ -119,6 +121,10 @@ def add(
         tell(f"{name} is told; its secret is not shown again", err=True)
 
     operate(context, work, actor=actor)
+    host = destination(url).host
+    if leads_inside(host) and not invocation(context).settings().deliveries_private:
+        wanted = "set deliveries_private where `holdfast serve` or `up` runs"
+        tell(f"holdfast: {host} is no public address: {wanted}, or nothing is delivered there", err=True)
 
 
 @app.command()

@@ -21,6 +21,7 @@ from holdfast.errors import (
     SchemaTooOld,
     SettingInvalid,
 )
+from holdfast.errors.database import migrating
 from holdfast.model.health import Finding, Level
 from holdfast.rules import diagnosis
 from holdfast.runtime.settings import Settings, masked
@@ -108,7 +109,7 @@ async def _schema(database: Database) -> Finding:
     try:
         await migrate.check(database)
     except (SchemaMissing, SchemaTooOld) as error:
-        return diagnosis.bad("schema", str(error), "holdfast migrate")
+        return diagnosis.bad("schema", str(error), migrating(database.schema))
     except SchemaTooNew as error:
         return diagnosis.bad("schema", str(error), "upgrade the holdfast package on this machine")
     except SchemaDiffers as error:
@@ -125,4 +126,5 @@ async def _examine_schema(database: Database) -> AsyncIterator[Finding]:
     for finding in diagnosis.of_leader(await database.run(facts.leader_health())):
         yield finding
     yield diagnosis.of_rests(await database.run(facts.filled_rests()))
+    yield diagnosis.of_held(await database.run(facts.held_for_people()))
     yield diagnosis.of_lost_workers(await database.run(facts.lost_workers(diagnosis.LATELY)))

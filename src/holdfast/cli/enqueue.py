@@ -13,7 +13,7 @@ from holdfast.cli.operating import served
 from holdfast.cli.output import JsonOption, print_json, tell
 from holdfast.cli.pouring import Pouring
 from holdfast.client.intake import Intake, JobText, job_text, json_object
-from holdfast.errors import OptionInvalid
+from holdfast.errors import InputInvalid, OptionInvalid
 from holdfast.model.job import JobHandle
 from holdfast.store import jobs
 from holdfast.store.database import Database
@@ -65,7 +65,8 @@ def enqueue(
         say_handle(put_in(call, intake, text), as_json)
         return
     if not stdin and kind is None:
-        raise OptionInvalid("KIND", None, "name a kind, or - for JSON lines from stdin")
+        msg = "name a kind, or - for JSON lines from stdin"
+        raise InputInvalid(msg)
     if skip_bad and atomic:
         raise OptionInvalid("--atomic", True, "it cannot be had together with --skip-bad")
     pouring = Pouring(intake, skip_bad=skip_bad, atomic=atomic)

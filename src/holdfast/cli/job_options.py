@@ -14,7 +14,8 @@ Labels = Annotated[
     list[str] | None, typer.Option(metavar="LABEL", help="A runner needs it; may be repeated.")
 ]
 StallLimit = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Take it from a runner after 30m without a sign of life.")
+    str | None,
+    typer.Option(help="Take it from a runner after 30m without a sign of life."),
 ]
 
 
@@ -23,9 +24,9 @@ def job_options(
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="The queue.")] = None,
     priority: Annotated[int | None, typer.Option(metavar="0-9", help="0 goes first.")] = None,
     max_attempts: Annotated[int | None, typer.Option(metavar="N", help="How often it may fail.")] = None,
-    timeout: Annotated[str | None, typer.Option(metavar="TIME", help="For one attempt, such as 90s.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="For one attempt, such as 90s.")] = None,
     run_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not before 2026-03-01T12:00Z.")] = None,
-    delay: Annotated[str | None, typer.Option(metavar="TIME", help="Not before 5m have passed.")] = None,
+    delay: Annotated[str | None, typer.Option(help="Not before 5m have passed.")] = None,
     retry: Annotated[
         str | None, typer.Option(metavar="JSON", help="How long to rest after failures.")
     ] = None,
@@ -40,7 +41,7 @@ def job_options(
     meta: Annotated[str | None, typer.Option(metavar="JSON", help="Meta data as an object.")] = None,
     label: Labels = None,
     runner: Annotated[str | None, typer.Option(metavar="NAME", help="Only this runner may take it,")] = None,
-    pin_for: Annotated[str | None, typer.Option(metavar="TIME", help="... for 10m; then others may.")] = None,
+    pin_for: Annotated[str | None, typer.Option(help="... for 10m; then others may.")] = None,
     on_loss: Annotated[
         str | None, typer.Option(metavar="POLICY", help="If its runner is lost: retry, fail or hold.")
     ] = None,

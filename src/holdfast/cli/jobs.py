@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.configs import database_config
-from holdfast.cli.context import invocation
+from holdfast.cli.context import Invocation, invocation
 from holdfast.cli.filters import filtered
 from holdfast.cli.ids import id_argument
 from holdfast.cli.listing import BeforeOption, LimitOption, Listing, show_page
@@ -19,7 +19,8 @@ from holdfast.cli.output import JsonOption, print_json, print_json_line, tell
 from holdfast.cli.runner_story import print_runner_story
 from holdfast.cli.story import print_story
 from holdfast.client.asynchronous import Client
-from holdfast.model.job import JobSummary
+from holdfast.errors import JobCancelled, JobFailed, OptionInvalid, WaitTimeout
+from holdfast.model.job import JobRecord, JobState, JobSummary
 from holdfast.model.log import BEGINNING
 from holdfast.model.selection import JobFilter
 from holdfast.store.logs import LogLine
@@ -94,19 +95,45 @@ def wait(
     job_id: JobId,
     *,
     timeout: Annotated[str | None, typer.Option(help="Give up after so long, such as 30s.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print an object that says how it ended, with the result in it.")
+    ] = False,
 ) -> None:
     """Wait for a job and print its result as JSON; exit 1 if it failed, was cancelled or takes too long."""
-    call, patience = invocation(context), seconds("--timeout", timeout)
+    try:
+        result = _awaited(invocation(context), job_id, seconds("--timeout", timeout))
+    except WaitTimeout as late:
+        why = operate(context, lambda operator: operator.jobs.why(job_id))
+        raise WaitTimeout(job_id, late.seconds, state=late.state, why=why) from None
+    except JobFailed as failed:
+        _print_end(job_id, JobState.FAILED, as_json, reason=failed.error)
+        raise
+    except JobCancelled as cancelled:
+        _print_end(job_id, JobState.CANCELLED, as_json, reason=cancelled.reason)
+        raise
+    if as_json:
+        _print_end(job_id, JobState.COMPLETED, as_json, result=result)
+    else:
+        print_json(result)
+
+
+def _print_end(
+    job_id: int, state: JobState, as_json: bool, *, result: Any = None, reason: str | None = None
+) -> None:
+    if as_json:
+        print_json({"id": job_id, "state": state, "result": result, "reason": reason})
+
+
+def _awaited(call: Invocation, job_id: int, patience: float | None) -> Any:
     if call.settings().server is not None:
-        print_json(served(call, lambda operator: operator.jobs.wait(job_id, timeout=patience)))
-        return
+        return served(call, lambda operator: operator.jobs.wait(job_id, timeout=patience))
     config = database_config(call.settings())
 
     async def work() -> Any:
         async with Client(config.dsn, schema=config.schema, pgbouncer=config.pgbouncer) as client:
             return await client.wait(job_id, timeout=patience)
 
-    print_json(asyncio.run(work()))
+    return asyncio.run(work())
 
 
 @app.command()
@@ -122,6 +149,8 @@ def logs(
     """Print what a job has logged."""
 
     async def work(operator: AnyOperator) -> None:
+        if attempt is not None and not follow:
+            _check_attempt(await operator.jobs.show(job_id), attempt)
         mark = BEGINNING
         if tail is not None:
             last = await operator.jobs.last_logs(job_id, attempt=attempt, limit=tail)
@@ -134,6 +163,13 @@ def logs(
             _print_line(line, as_json)
 
     operate(context, work)
+
+
+def _check_attempt(job: JobRecord, attempt: int) -> None:
+    if 1 <= attempt <= job.attempt:
+        return
+    had = {0: "no attempt yet", 1: "attempt 1 alone"}.get(job.attempt, f"attempts 1 to {job.attempt}")
+    raise OptionInvalid("--attempt", attempt, f"job {job.id} has {had}")
 
 
 def _print_line(line: LogLine, as_json: bool) -> None:

@@ -75,6 +75,7 @@ def span(length: timedelta) -> str:
 
 def took(length: timedelta) -> str:
     """Return how long something took, below a second in ms."""
+    length = abs(length)
     return span(length) if length >= timedelta(seconds=1) else f"{length / timedelta(milliseconds=1):.0f}ms"
 
 

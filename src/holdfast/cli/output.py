@@ -19,6 +19,11 @@ def cell(value: object) -> str:
     return "-" if value is None else shown(str(value)).replace("\n", "\\n")
 
 
+def counted(number: int, noun: str) -> str:
+    """Return how many there are, such as 1 job or 2,000 jobs."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def tell(text: str, *, err: bool = False) -> None:
     """Print *text* for people."""
     typer.echo(shown(text), err=err)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from holdfast.cli.lines import LONGEST_LINE, Batch, LineReader
-from holdfast.cli.output import print_json, tell
+from holdfast.cli.output import counted, print_json, tell
 from holdfast.cli.progress import counting
 from holdfast.client.intake import Intake, job_text
 from holdfast.errors import DuplicateJob, HoldfastError, InputInvalid, LineInvalid, UnknownKind
@@ -80,10 +80,9 @@ class Pouring:
             print_json({status: done[status] for status in ("new", "kept", "replaced")} | {"bad": bad})
             return
         others = "".join(f", {done[status]:,} {status}" for status in ("kept", "replaced") if done[status])
-        skipped = f", {len(self.bad):,} bad lines skipped" if self.bad else ""
+        skipped = f", {counted(len(self.bad), 'bad line')} skipped" if self.bad else ""
         seconds = time.monotonic() - self._began
-        jobs = "job" if done["new"] == 1 else "jobs"
-        tell(f"{done['new']:,} {jobs} enqueued{others}{skipped} in {seconds:.1f} s")
+        tell(f"{counted(done['new'], 'job')} enqueued{others}{skipped} in {seconds:.1f} s")
 
     async def _pour(self, funnel: Funnel) -> None:
         descriptor = sys.stdin.fileno()

@@ -134,7 +134,8 @@ def retention(
     context: typer.Context,
     name: Name,
     length: Annotated[
-        str, typer.Argument(help="How long ended jobs are kept, such as 36h, or none.", metavar="TIME|none")
+        str,
+        typer.Argument(help="How long ended jobs are kept, such as 36h, or none.", metavar="DURATION|none"),
     ],
     *,
     create: CreateOption = False,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -33,6 +35,8 @@ COLLECTED_AFTER = (20_000, 20, 20)
 def run_on_fastest_loop(main: Coroutine[Any, Any, T]) -> T:
     """Run *main* on uvloop where it exists.
 
+    Ctrl-C cancels *main*, whatever runs at that moment, and a second one ends it at once; a `StopSignals`
+    that listens gets them instead.
     Unlike `asyncio.run` it does not wait for ever for what will not be cancelled: that ends with the process.
     Nor does `sys.exit` in a task that a handler has started end the process, as asyncio has it: that is the
     end of the task.
@@ -41,16 +45,29 @@ def run_on_fastest_loop(main: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.set_event_loop(loop)
         life = loop.create_task(main)
+        _cancel_when_interrupted(loop, life)
         while True:
             try:
                 return loop.run_until_complete(life)
             except SystemExit:
                 if life.done():
                     raise
+            except asyncio.CancelledError:
+                raise (KeyboardInterrupt if life.cancelling() else asyncio.CancelledError) from None
     finally:
         loop.run_until_complete(_wind_up())
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def _cancel_when_interrupted(loop: asyncio.AbstractEventLoop, life: asyncio.Task[Any]) -> None:
+    # Raised where it happens to come, an interrupt may be ignored, or break what others rely on.
+    def interrupt() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        life.cancel()
+
+    if threading.current_thread() is threading.main_thread():
+        loop.add_signal_handler(signal.SIGINT, interrupt)
 
 
 def _fastest_loop() -> asyncio.AbstractEventLoop:

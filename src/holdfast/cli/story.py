@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.moments import ago, clock, span
+from holdfast.cli.moments import ago, clock, span, took
 from holdfast.cli.output import print_table, tell, tell_facts
 from holdfast.model.audit import AuditRecord
 from holdfast.model.job import AttemptRecord, JobRecord
@@ -79,7 +79,7 @@ def _attempt(attempt: AttemptRecord, now: datetime) -> tuple[object, ...]:
 
 
 def _between(first: datetime | None, last: datetime | None) -> str | None:
-    return None if first is None or last is None else span(last - first)
+    return None if first is None or last is None else took(last - first)
 
 
 def _print_errors(attempts: Sequence[AttemptRecord]) -> None:

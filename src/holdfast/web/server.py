@@ -128,7 +128,8 @@ class WebServer:
             listener.bind((host, port))
         except OSError as error:
             listener.close()
-            msg = f"the service cannot listen on {host} port {port}: {error.strerror or error}"
+            why = f"{error.strerror or error}: choose another port with --port, or 0 for any that is free"
+            msg = f"the service cannot listen on {host} port {port}: {why}"
             raise SettingInvalid(msg, setting="http_port") from error
         listener.listen(BACKLOG)
         listener.setblocking(False)

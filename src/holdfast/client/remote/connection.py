@@ -19,6 +19,7 @@ from holdfast.errors import (
     ServerRefused,
     ServerUnavailable,
 )
+from holdfast.errors.service import token_remedied
 from holdfast.model.problem import Problem, problem_type
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ def rebuilt(status: int, body: bytes) -> HoldfastError:
     if kind is None:
         return ServerRefused(status, problem.detail, problem.facts)
     error = kind.__new__(kind)
-    Exception.__init__(error, problem.detail)
+    Exception.__init__(error, token_remedied(problem.detail))
     # What its constructor would have been given, as the service has told it.
     vars(error).update(problem.facts)
     return error

@@ -100,7 +100,7 @@ class RemoteJobs(JobVerbs):
                 result = msgspec.json.encode(end.result).decode()
                 return answer(job_id, JobEnd(end.state, result, end.error, end.reason))
             if timeout is not None and time.monotonic() >= began + timeout:
-                raise WaitTimeout(job_id, timeout)
+                raise WaitTimeout(job_id, timeout, state=end.state)
 
     async def log_page(
         self, job_id: int, *, attempt: int | None = None, after: LogMark = BEGINNING

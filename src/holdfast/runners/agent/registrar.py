@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.errors import ServerRefused, ServerUnavailable, SettingInvalid
+from holdfast.errors.service import token_remedied
 from holdfast.model.placement import COMMAND
 from holdfast.runners.agent.config import AgentConfig
 from holdfast.runners.agent.connection import Connection
@@ -42,8 +43,11 @@ class Registrar:
             try:
                 registered = await self._connection.register(self._registration(), token)
             except ServerRefused as error:
-                if not error.is_about_token or token is tokens[-1]:
+                if not error.is_about_token:
                     raise
+                if token is tokens[-1]:
+                    problem = token_remedied(error.problem, "registrar")
+                    raise ServerRefused(error.status, problem, error.facts) from None
             else:
                 break
         self._state.keep_token(registered.token)
