@@ -59,7 +59,7 @@ def test_the_intervals_of_a_runner_are_known_from_its_lease(lost_after: float) -
 
 @pytest.mark.parametrize("lost_after", [5.0, 120.0, 600.0])
 def test_a_program_has_a_second_to_die_before_another_runner_gets_its_job(lost_after: float) -> None:
-    """Also where the last word of its runner was not written down: the one before may be as old as allowed."""
+    """Also where the last word of its runner was not written down: the one before may be as old as can be."""
     intervals = Intervals.losing_after(lost_after)
     killed_at = intervals.remembered + intervals.lost_after + intervals.loss_grace
     assert intervals.ttl - killed_at == pytest.approx(1.0)

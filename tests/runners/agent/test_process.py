@@ -163,7 +163,9 @@ async def test_orders_that_come_in_one_piece_are_all_obeyed(tmp_path: Path, hear
 async def test_a_program_ends_when_its_runner_stands_still(tmp_path: Path, heard: Heard) -> None:
     """Its keeper hears nothing any more; that children of the program end is no word of the runner."""
     code = "for _ in $(seq 1000); do (sleep 0.05 &) ; sleep 0.05; done"
-    program = await Program.start(shell(f"echo $$; {code}", tmp_path), heard, until=lambda: time.monotonic() + 0.4)
+    program = await Program.start(
+        shell(f"echo $$; {code}", tmp_path), heard, until=lambda: time.monotonic() + 0.4
+    )
     await heard.until(b"\n")
     pid = int(heard.streams["stdout"])
     async with asyncio.timeout(20):
