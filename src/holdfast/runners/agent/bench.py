@@ -15,7 +15,8 @@ class Bench:
     """What all executions of one runner share.
 
     *changed* is called whenever there is news for the server; *in_contact* says whether it answers, *silence*
-    for how many seconds it may have taken this runner for lost; *number* numbers the next request, *keep* has an end outlive this process.
+    for how many seconds it may have taken this runner for lost; *number* numbers the next request, *keep* has
+    an end outlive this process.
     """
 
     def __init__(self, config: AgentConfig, connection: Connection, events: Events) -> None:

@@ -91,9 +91,8 @@ class Keeper:
                 status = reap(self._pid)
                 if status is not None:
                     return status
-            if self._line.fileno() in readable:
-                if not self._obey():
-                    return None
+            if self._line.fileno() in readable and not self._obey():
+                return None
 
     def _obey(self) -> bool:
         """Do what the runner has asked for; False: it is gone."""
