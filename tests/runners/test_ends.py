@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+import holdfast
+from holdfast.client.operator import Operator
 from holdfast.errors import AssignmentStale, JobCancelled, JobFailed, JobNotFound
 from holdfast.model.runner import Rung
 from holdfast.rules.reports import ReportedOutcome
 from holdfast.runners.messages import AssignmentTold, Report
 from holdfast.store import prune
 from holdfast.store.prune import Retention
+from holdfast.worker import slumber
 from tests.runners.conftest import Machine, Yard, listed
 
 EVIDENCE = "select evidence -> 0 -> 'report' ->> 'outcome' from holdfast.assignments where job_id = $1"
 RUNGS = "select array(select jsonb_object_keys(rungs) order by 1) from holdfast.assignments where job_id = $1"
+ASLEEP = "select count(*) = 1 from holdfast.workers where wakes_below = 10 and term is null"
 
 
 async def begun(yard: Yard, machine: Machine, **options: Any) -> AssignmentTold:
@@ -268,3 +273,44 @@ async def test_nothing_of_a_pruned_job_is_left(yard: Yard) -> None:
     for table in ("jobs", "placements", "assignments", "artifacts", "finished_jobs"):
         assert await yard.db.value(f"select count(*) from holdfast.{table}") == 0, table  # noqa: S608 - fixed names
     assert await yard.db.value("select count(*) from holdfast.tokens where job_id is not null") == 0
+
+
+async def test_room_that_a_runner_makes_is_told_to_workers_that_sleep(
+    yard: Yard, work: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One limit for both: what waits for a worker begins when the command has ended, not at the next poll."""
+    monkeypatch.setattr(slumber, "LOOKS", (600.0,))
+    app = holdfast.App()
+
+    @app.job
+    async def deploy() -> str:
+        return "it has begun"
+
+    await Operator(yard.db.database, "tester").queues.limit("default", 1, create=True)
+    offer = await begun(yard, machine := await yard.machine())
+    await work(app, poll=600.0)
+    waiting = await yard.client.enqueue(deploy.job())
+    await eventually(lambda: yard.db.value(ASLEEP))
+    await machine.finish(offer)
+    assert await yard.client.wait(waiting.id, timeout=20) == "it has begun"
+
+
+@pytest.mark.usefixtures("only_woken")
+@pytest.mark.parametrize("key", [None, "k"], ids=["limit of the queue", "key"])
+async def test_room_that_a_runner_makes_is_told_to_runners_that_wait(yard: Yard, key: str | None) -> None:
+    """The one that has made it may never ask again."""
+    await Operator(yard.db.database, "tester").queues.limit("default", None if key else 1, create=True)
+    offer = await begun(yard, machine := await yard.machine(), concurrency_key=key)
+    await yard.enqueue(concurrency_key=key)
+    other = await yard.machine("build-2")
+    waiting = asyncio.create_task(other.claim(wait=30))
+    await yard.desk_hears(other)
+    heard_at = time.monotonic()
+    yard.desk.dispatcher.wake()
+    async with asyncio.timeout(10):
+        while yard.desk.dispatcher.turned_at < heard_at:  # noqa: ASYNC110 - that it found nothing is told to nobody
+            await asyncio.sleep(0.005)
+    await machine.finish(offer)
+    async with asyncio.timeout(20):
+        [given] = await waiting
+    assert given.job != offer.job

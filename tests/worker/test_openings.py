@@ -97,11 +97,11 @@ async def test_room_that_comes_about_under_a_claim_is_none_that_the_claim_has_se
     """The claim had begun before: what it has left says nothing of that room."""
     told = list[list[str]]()
 
-    def note(queues: list[str], *_: object) -> Statement[Any]:
+    def note(queues: list[str]) -> Statement[Any]:
         told.append(queues)
         return running_transactions()
 
-    monkeypatch.setattr(openings, "announce", note)
+    monkeypatch.setattr(openings, "announce_room", note)
     room = Openings(db.database, lambda: None)
     room.note({"before", "meanwhile"})
     while (asked_at := time.monotonic()) == room._noted["before"]:
@@ -142,7 +142,7 @@ async def test_nobody_is_told_of_room_that_its_worker_takes_itself(
 ) -> None:
     """A notification holds up everybody's commits."""
     told = list[object]()
-    monkeypatch.setattr(openings, "announce", lambda *asked: told.append(asked))
+    monkeypatch.setattr(openings, "announce_room", lambda *asked: told.append(asked))
     await Operator(hall.db.database, "tester").queues.limit(QUEUE, 1, create=True)
     waiting = await hall.fill(None)
     hall.go.set()

@@ -20,6 +20,7 @@ from holdfast.store.assignments import EndFacts, Noted
 from holdfast.store.attempts import Ended, Fence, Returned
 from holdfast.store.convoy import Convoy
 from holdfast.store.database import Connection, Database
+from holdfast.store.jobs import announce_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ class Ends:
             await self._database.run(attempts.finish_jobs(finals), connection)
         if returned:
             await self._database.run(attempts.put_back_jobs(returned), connection)
+        if frees := {known.frees for one in held if (known := facts[one.fence]).frees is not None}:
+            await self._database.run(announce_room(sorted(frees)), connection)
         notes = [Noted(one.fence, one.text, outcomes[one.fence], one.rung) for one in held]
         await self._database.run(assignments.note_ends(notes), connection)
         self._events.emit("assignments.ended", count=len(outcomes), outcomes=Counter(outcomes.values()))

@@ -102,7 +102,10 @@ def take_stalled(term: int, limit: int) -> Statement[list[Rescued]]:
 
 @dataclass(frozen=True, slots=True)
 class EndFacts:
-    """What decides how a reported assignment ends; *report* is JSON text, there once one was accepted."""
+    """What decides how a reported assignment ends.
+
+    *report* is JSON text, there once one was accepted; *frees* the queue that has room under a limit then.
+    """
 
     held: bool
     failures: int
@@ -114,6 +117,7 @@ class EndFacts:
     report: str | None
     outcome: str | None
     worker_id: int
+    frees: str | None
 
 
 def end_facts(asked: Sequence[tuple[Fence, int]]) -> Statement[dict[Fence, EndFacts]]:

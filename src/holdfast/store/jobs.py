@@ -142,6 +142,11 @@ def announce(queues: Sequence[str], best: int, due: datetime | None) -> Statemen
     return Statement("announce", _SQL["announce"], (list(queues), due, best), column)
 
 
+def announce_room(queues: Sequence[str]) -> Statement[list[int]]:
+    """Wake whoever waits for room under the limits of *queues*: there is some."""
+    return Statement("announce_room", _SQL["announce_room"], (list(queues),), column)
+
+
 def mark_keyed(queues: Sequence[str], keys: Sequence[str | None]) -> Statement[list[int]]:
     """Remember which queues have concurrency keys."""
     return Statement("mark_keyed", _SQL["mark_keyed"], (list(queues), list(keys)), column)

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Set
 
 from holdfast.store.database import Database
-from holdfast.store.jobs import announce
-from holdfast.store.workers import ASLEEP
+from holdfast.store.jobs import announce_room
 
 # As a rule a worker takes the next job itself; others are told where it has not, after so many seconds.
 PATIENCE = 0.1
@@ -43,7 +42,7 @@ class Openings:
         if not noted:
             return
         try:
-            await self._database.run(announce(sorted(noted), ASLEEP - 1, None))
+            await self._database.run(announce_room(sorted(noted)))
         except BaseException:
             self._noted, self.are_due = noted | self._noted, True
             raise

@@ -151,6 +151,16 @@ as $$
     )
 $$;
 
+-- Tells workers that sleep, and servers whose runners wait, of room under the limits of these queues.
+create function holdfast.wake_for_room(queues text[]) returns void
+language sql
+as $$
+    select holdfast.wake(queues, 9::smallint);
+    select holdfast.wake_runners(q) from unnest(queues) as q
+    where exists (select from holdfast.routes r join holdfast.live_jobs c on c.route_id = r.id and c.state = 'available'
+                  where r.queue = q);
+$$;
+
 -- Claims up to *wanted* jobs from one queue under its limit for the fleet and for each concurrency key.  The first *free*
 -- of them are running, the others wait in the worker's buffer.  There a job takes up room of its key, which it is the next
 -- to have anyway; a permit of the fleet's limit others may have a better use for, so with such a limit *free* is all there is,

@@ -107,11 +107,14 @@ from (select array_agg(s.job_id) as job_ids, array_agg(s.reason) as reasons from
 -- name: end_facts
 -- What decides how a reported assignment ends, one array per column: whether it is still held, failures, attempts, the
 -- retry policy, whether a cancel was requested, for how long it ran; and, where it has ended, the report that
--- ended it; and whose it is.  Locks live_jobs rows in id order.  Zero rows for an assignment: it was never the runner's.
+-- ended it; whose it is; and the queue that will have room under a limit.  Locks live_jobs rows in id order.  Zero rows for an
+-- assignment: it was never the runner's.
 with asked as (
     select * from unnest($1::bigint[], $2::integer[], $3::bigint[]) as a (job_id, attempt, worker_id)
 ), held as materialized (
-    select l.job_id, l.attempt, k.worker_id, l.failures, l.started_at, l.cancel_requested_at
+    select l.job_id, l.attempt, k.worker_id, l.failures, l.started_at, l.cancel_requested_at,
+           (select q.name from holdfast.queues q
+            where q.name = l.queue and (q.max_running is not null or l.concurrency_key is not null)) as frees
     from asked k join holdfast.live_jobs l on l.job_id = any (array[k.job_id]) and l.attempt = any (array[k.attempt])
     where l.state in ('claimed', 'running')
     order by k.job_id for update of l
@@ -119,7 +122,7 @@ with asked as (
 select a.job_id, a.attempt, h.job_id is not null, coalesce(h.failures, 0), coalesce(j.max_attempts, 1), j.retry::text,
        h.cancel_requested_at is not null,
        coalesce(extract(epoch from holdfast.now() - h.started_at), 0)::double precision, j.kind, a.report::text, a.outcome,
-       a.worker_id
+       a.worker_id, h.frees
 from asked k
 join holdfast.assignments a on a.job_id = k.job_id and a.attempt = k.attempt and a.worker_id = k.worker_id
 left join holdfast.jobs j on j.id = any (array[k.job_id])

@@ -62,6 +62,10 @@ from writing w, generate_series(1, $1::integer) where w.number is not null;
 -- Part of a COPY's transaction: the wake-up is delivered when it commits.
 select holdfast.wake($1::text[], $3::smallint), holdfast.wake_stager($2::timestamptz);
 
+-- name: announce_room
+-- Tells whoever waits for room under the limits of these queues.
+select holdfast.wake_for_room($1::text[]);
+
 -- name: mark_keyed
 -- Remembers which of these queues have concurrency keys; part of a COPY's transaction.
 select holdfast.mark_keyed($1::text[], $2::text[]);
