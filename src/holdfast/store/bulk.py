@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from operator import attrgetter
 from struct import Struct
 
@@ -45,6 +45,7 @@ CHUNK = 1000
 LARGEST_MESSAGE = 16 * 1024 * 1024
 
 _TERMS = attrgetter(*(name for name in NewJob.__struct_fields__ if name != "args"))
+_LINE = attrgetter("queue", "priority", "kind")
 
 _BEGIN = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _END = b"\xff\xff"
@@ -85,7 +86,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Up to a thousand jobs in a row that differ in nothing but their arguments; *terms* is the first."""
+    """Up to a thousand jobs that differ in nothing but their arguments; *terms* is the first."""
 
     terms: NewJob
     ids: list[int]
@@ -186,12 +187,23 @@ def copy_jobs_sync(connection: SyncConnection, schema: str, incoming: Incoming) 
 
 
 def _groups(jobs: Sequence[NewJob], reserved: Reserved) -> Iterator[Group]:
-    begun = 0
-    for _, alike in groupby(jobs, _TERMS):
-        while part := list(islice(alike, CHUNK)):
-            ids = reserved.ids[begun : begun + len(part)]
-            yield Group(part[0], ids, [job.args for job in part], _due(part[0], reserved.now))
+    for begin in range(0, len(jobs), CHUNK):
+        chunk, ids = jobs[begin : begin + CHUNK], reserved.ids[begin : begin + CHUNK]
+        alike = _alike(chunk)
+        if len(alike) > 1:
+            # Jobs of a line are claimed together, so they lie together; and what is alike is packed once.
+            order = sorted(range(len(chunk)), key=[_LINE(job) for job in chunk].__getitem__)
+            chunk, ids = [chunk[n] for n in order], [ids[n] for n in order]
+            alike = _alike(chunk)
+        begun = 0
+        for part in alike:
+            own = ids[begun : begun + len(part)]
+            yield Group(part[0], own, [job.args for job in part], _due(part[0], reserved.now))
             begun += len(part)
+
+
+def _alike(jobs: Sequence[NewJob]) -> list[list[NewJob]]:
+    return [list(group) for _, group in groupby(jobs, _TERMS)]
 
 
 def _due(job: NewJob, now: datetime) -> datetime:
