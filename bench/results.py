@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -38,13 +39,23 @@ class Results(msgspec.Struct, kw_only=True):
 
     @classmethod
     def joined(cls, parts: Sequence[Results]) -> Results:
-        """Return the results of a run that was made in *parts*, each with other cells, on one machine."""
+        """Return the results of a run that was made in *parts* on one machine.
+
+        Their rounds are counted on from part to part, so that nothing is compared with what another had.
+        """
+        measurements = list[Measurement]()
+        for part in parts:
+            begun = max((one.round + 1 for one in measurements), default=0)
+            measurements += [
+                msgspec.structs.replace(one, round=begun + one.round) for one in part.measurements
+            ]
+        counted = Counter((one.case, one.contestant) for one in measurements)
         return cls(
             machine=parts[0].machine,
             settings=parts[0].settings,
             jobs=parts[0].jobs,
-            rounds=max(part.rounds for part in parts),
-            measurements=[one for part in parts for one in part.measurements],
+            rounds=max(counted.values(), default=0),
+            measurements=measurements,
             failures=[one for part in parts for one in part.failures],
             left_out={name: reason for part in parts for name, reason in part.left_out.items()},
         )

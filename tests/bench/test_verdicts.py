@@ -67,6 +67,15 @@ def test_a_run_may_be_made_in_parts() -> None:
     assert (whole.rounds, whole.left_out) == (2, {"Oban": "no Python 3.12"})
 
 
+def test_more_rounds_of_a_cell_are_counted_on() -> None:
+    """Each is divided by its neighbour in time, and not by one of another evening."""
+    evening = results(*measured(DRAIN, holdfast=(30.0, 40.0), pgqueuer=(10.0,)))
+    later = results(*measured(DRAIN, holdfast=(50.0,), pgqueuer=(25.0,)))
+    whole = Results.joined([evening, later])
+    assert whole.rounds_of(DRAIN) == {"holdfast": {0: 30.0, 1: 40.0, 2: 50.0}, "pgqueuer": {0: 10.0, 2: 25.0}}
+    assert whole.rounds == 3
+
+
 def test_runs_are_held_against_the_better_of_their_peers() -> None:
     """Three times as fast, no more than two rows for a step, and no more memory beside a million sleepers."""
     made = results(
