@@ -22,20 +22,21 @@ async def kept(deadlines: Deadlines, seconds: float) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    "order", [(0.01, 0.02, 0.03), (0.03, 0.02, 0.01), (0.02, 0.03, 0.01), (0.01, 0.01, 0.0)]
-)
+@pytest.mark.parametrize("order", [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1), (0.1, 0.1, 0.0)])
 async def test_every_deadline_ends_what_it_is_for(order: tuple[float, ...]) -> None:
     """In whatever order they are set, and those first that are due first."""
     deadlines, ended = Deadlines(), list[float]()
 
     async def one(seconds: float) -> None:
+        # On a full machine the next one may be set so late that it is due later.
+        due = asyncio.get_running_loop().time() + seconds
         assert await kept(deadlines, seconds)
-        ended.append(seconds)
+        ended.append(due)
 
     async with asyncio.timeout(20):
         await asyncio.gather(*map(one, order))
-    assert ended == sorted(order)
+    assert ended == sorted(ended)
+    assert len(ended) == len(order)
 
 
 async def test_what_is_forgotten_is_left_alone() -> None:

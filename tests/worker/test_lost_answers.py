@@ -116,7 +116,7 @@ async def test_only_who_lost_an_answer_compares_often(
         for _ in range(3):
             assert await client.wait((await client.enqueue(greet.job())).id, timeout=20) == "hello"
 
-    claims = (await work(app)).worker.claimer._claims
+    claims = (await work(app)).worker.claimer.intake._claims
     await greeted()
     assert compared == []
     plain = claims.plain

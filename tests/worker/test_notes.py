@@ -107,7 +107,7 @@ async def test_a_process_that_stops_leaves_its_places_to_the_next(
     await client.wait(handle.id, timeout=20)
 
     async def proven() -> bool:
-        places = process.worker.claimer.proven
+        places = process.worker.claimer.intake.proven
         return bool(places) and places[QUEUE][line_of(5, 1)] == handle.id
 
     await eventually(proven)

@@ -396,7 +396,7 @@ async def test_what_is_claimed_ahead_leaves_slots_to_other_queues(
     await eventually(lambda: db.value(NO_CLAIM))
     await client.enqueue_many([blocked.job(n) for n in range(20)], queue="other")
     process.worker.slots.turnover.room = lambda queue: 30 if queue == QUEUE else 0
-    found = await one.claim((QUEUE, "other"), free=4, wanted=4)
+    found = await one.intake.claim((QUEUE, "other"), free=4, wanted=4)
     assert [job.queue for job in found if not job.ahead] == ["other"] * 3
     assert sum(job.ahead for job in found) > 4
     blocked.go.set()

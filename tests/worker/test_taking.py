@@ -14,7 +14,7 @@ from holdfast.store.database import Database
 from holdfast.store.sqlfile import rendered
 from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
-from holdfast.worker import claimer, slumber
+from holdfast.worker import claimer, intake, slumber
 from holdfast.worker.limits import Limits
 from tests.store.scene import Scene
 
@@ -303,15 +303,15 @@ async def test_the_next_claim_is_under_way_before_handlers_go_on(
         if order.count("handler") == 5000:
             done.set()
 
-    asked = claimer.Claimer.claim
+    asked = intake.Intake.claim
 
-    async def claim(self: claimer.Claimer, *queues: Any, **amount: Any) -> Any:
+    async def claim(self: intake.Intake, *queues: Any, **amount: Any) -> Any:
         order.append("asks")
         claimed = await asked(self, *queues, **amount)
         order.append("has")
         return claimed
 
-    monkeypatch.setattr(claimer.Claimer, "claim", claim)
+    monkeypatch.setattr(intake.Intake, "claim", claim)
     await client.enqueue_many([step.job()] * 5000)
     await work(app, slots=5, poll=NEVER)
     async with asyncio.timeout(60):

@@ -132,7 +132,7 @@ class Crew:
     async def _serve(self, worker: Worker, dead: asyncio.Event) -> bool:
         life.set(dead)
         worker.claimer.reload()
-        if not await worker.claimer.claim(("programs",), free=1, wanted=1):
+        if not await worker.claimer.intake.claim(("programs",), free=1, wanted=1):
             return False
         await worker.slots.serve()
         await worker.reporter.flush()

@@ -33,7 +33,7 @@ async def test_a_run_that_waited_in_its_worker_is_told_the_present(
     await claimer.stop()
     handle = await client.enqueue(look.job())
     asked = time.monotonic()
-    claimed = await claimer.claim(("default",), free=0, wanted=1)
+    claimed = await claimer.intake.claim(("default",), free=0, wanted=1)
     answered = timedelta(seconds=time.monotonic() - asked)
     assert [job.id for job in claimed] == [handle.id]
     before = await eventually(

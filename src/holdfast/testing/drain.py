@@ -114,7 +114,7 @@ class _Crew:
             if self._wanted.queues is None or queue in self._wanted.queues:
                 # A pause or a limit may have changed between two jobs.
                 self._worker.claimer.reload()
-                if await self._worker.claimer.claim((queue,), free=1, wanted=1):
+                if await self._worker.claimer.intake.claim((queue,), free=1, wanted=1):
                     return True
         return False
 

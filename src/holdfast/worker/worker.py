@@ -106,7 +106,7 @@ class Worker:
         if self.worker_id:
             # A worker that cannot say goodbye is declared lost when its lease runs out.
             with suppress(HoldfastError):
-                await self._database.run(workers.end_worker(self.worker_id, self.claimer.proven))
+                await self._database.run(workers.end_worker(self.worker_id, self.claimer.intake.proven))
             self.events.emit("worker.stopped", worker_id=self.worker_id, finished=finished)
         await self._lifespan.stop()
         return finished
@@ -196,7 +196,7 @@ class Worker:
     def _lose(self) -> None:
         """Stop every stale handler, forget everything and begin anew as another worker."""
         self.events.emit("lease.lost", worker_id=self.worker_id, held=len(self.held.fences))
-        self.worker_id = self.claimer.worker_id = 0
+        self.worker_id = self.claimer.intake.worker_id = 0
         self.lease.stop()
         self._buffer.give_up()
         for running in tuple(self.held.running.values()):
@@ -234,7 +234,7 @@ class Worker:
             if self.worker_id:
                 # The server may go on with a claim that was cut off here.
                 await self._database.run(workers.close_worker(self.worker_id))
-                await self.claimer.strays.give_back(self.worker_id)
+                await self.claimer.intake.strays.give_back(self.worker_id)
         try:
             async with asyncio.timeout(max(5.0, self.config.renew_every)):
                 await self.held.wait_empty()

@@ -1,0 +1,207 @@
+"""Claims jobs into the buffer of a worker, and gives back what cannot stay there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import replace
+
+from holdfast.model.job import ClaimedJob
+from holdfast.rules.marks import Places
+from holdfast.rules.outcome import released
+from holdfast.runtime.events import Events
+from holdfast.store import attempts
+from holdfast.store.attempts import Demand, Fence
+from holdfast.store.database import Database
+from holdfast.worker.buffer import Buffer
+from holdfast.worker.claims import Claims
+from holdfast.worker.limits import Limits
+from holdfast.worker.openings import Openings
+from holdfast.worker.reporter import Reporter
+from holdfast.worker.running import Held
+from holdfast.worker.slots import Slots
+from holdfast.worker.strays import Strays
+
+NOTHING_MORE = "the worker takes nothing more"
+
+
+class Intake:
+    """What one worker claims, and what of it goes back before it has begun.
+
+    Nothing is claimed while there is no worker row to claim for, nor once it *is_closed*; what a claim
+    brings that was under way then goes back as well.  *has_more* says whether the last claim took as much as
+    it wanted; *again* is called when another one may take what that could not.  What a claim may have left
+    behind whose answer was lost is given back by its *strays*.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        prefetch: int,
+        limits: Limits,
+        openings: Openings,
+        slots: Slots,
+        buffer: Buffer,
+        reporter: Reporter,
+        held: Held,
+        events: Events,
+    ) -> None:
+        self._database, self._prefetch, self._events = database, prefetch, events
+        self._limits, self._openings, self._slots = limits, openings, slots
+        self._buffer, self._reporter, self._held = buffer, reporter, held
+        self._claims, self._kinds = Claims(database), tuple[str, ...]()
+        self.worker_id = 0
+        self.is_closed, self.has_more = False, True
+        self.again: Callable[[], None] = lambda: None
+        self.strays = Strays(database, held, reporter)
+        limits.changed = self._limits_changed
+
+    def begin(self, worker_id: int, kinds: tuple[str, ...]) -> None:
+        """Claim for this worker row from now on, and just the kinds that it names."""
+        self.worker_id, self._kinds = worker_id, kinds
+        self._limits.forget()
+        self._claims = Claims(self._database)
+
+    def close(self, reason: str = NOTHING_MORE) -> None:
+        """Claim nothing more, and give back what has not begun: others may have room for it now."""
+        self.is_closed = True
+        self.give_back(0.0, reason)
+
+    @property
+    def is_open(self) -> bool:
+        """True while something may be claimed."""
+        return bool(self.worker_id) and not self.is_closed
+
+    @property
+    def proven(self) -> dict[str, Places] | None:
+        """What this worker has found out about settled places, to be noted for those who come later."""
+        return self._claims.proven
+
+    async def claim(self, queues: tuple[str, ...], *, free: int, wanted: int) -> list[ClaimedJob]:
+        """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots."""
+        demand = self._demand(queues, limit=wanted, free=free)
+        limited = await self._limits.read(queues)
+        plain = tuple(queue for queue in queues if queue not in limited)
+        claimed, taken = list[ClaimedJob](), 0
+        # Those without limits are asked together, when it is the turn of the first of them.
+        for asked in dict.fromkeys((queue,) if queue in limited else plain for queue in queues):
+            open_slots, most = max(0, free - taken), wanted - taken
+            is_turn, more = False, 0
+            if limited.get(asked[0]):
+                # A buffered job would use up the limit without running: only free slots take from there.
+                # Where others keep the buffer filled none is ever free, so at its turn one job goes in front.
+                is_turn = not open_slots and asked[0] == queues[0] and self._may_favour
+                most, more = 1 if is_turn else open_slots, self._more_of(asked[0])
+            if self.is_open and most + more > 0:
+                rest = replace(demand, queues=asked, free=open_slots, limit=most, more=more)
+                asked_at = time.monotonic()
+                found = await self._ask(rest, is_limited=asked[0] in limited)
+                if len(found) < most + more:
+                    self._openings.looked(asked[0], asked_at)
+                taken += self._keep(rest, found, favoured=is_turn)
+                claimed += found
+        self.has_more = taken >= wanted
+        self._tell(claimed)
+        return claimed
+
+    async def claim_better(
+        self, below: int, queues: Collection[str], known: Collection[str], *, room: int
+    ) -> tuple[bool, bool]:
+        """Claim what is of a better priority than *below*, up to *room* jobs and one of each limited queue.
+
+        *known* are all queues of this worker.  Answers whether there was any, and whether there may be more.
+        """
+        limited = await self._limits.read(tuple(known))
+        plain = tuple(queue for queue in queues if queue not in limited)
+        demand = self._demand(plain, limit=room, free=0)
+        claimed = await self._ask(demand, is_limited=False, below=below) if plain else []
+        self._keep(demand, claimed)
+        more = len(claimed) == room
+        for queue in queues:
+            if queue in limited and self.is_open:
+                best = await self._best_of(replace(demand, queues=(queue,)), is_capped=limited[queue])
+                more = more or any(job.priority < below for job in best)
+                claimed += best
+        self._tell(claimed)
+        return any(job.priority < below for job in claimed), more
+
+    async def _best_of(self, demand: Demand, *, is_capped: bool) -> list[ClaimedJob]:
+        """Claim one job of a limited queue, since its claims cannot be told to leave the less urgent."""
+        # With a permit that others want it begins next, whatever it is.
+        limit = int(self._may_favour) if is_capped else 1
+        demand = replace(demand, limit=limit, more=int(is_capped))
+        found = await self._ask(demand, is_limited=True)
+        self._keep(demand, found, favoured=is_capped)
+        return found
+
+    def _demand(self, queues: tuple[str, ...], *, limit: int, free: int) -> Demand:
+        return Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=limit, free=free)
+
+    async def _ask(self, demand: Demand, *, is_limited: bool, below: int | None = None) -> list[ClaimedJob]:
+        with self.strays.claiming():
+            if is_limited:
+                limited_claim = attempts.claim_limited(demand, demand.queues[0])
+                return await self._database.run_read_committed(limited_claim)
+            return await self._claims.plain(demand, below)
+
+    @property
+    def _may_favour(self) -> bool:
+        # One at a time: it begins next, and what is urgent waits for no more than that.
+        return len(self._buffer) > 0 and not self._buffer.has_favoured
+
+    def _more_of(self, queue: str) -> int:
+        """Return how many jobs to claim ahead of permits: none before half of them have had theirs."""
+        room = min(self._slots.turnover.room(queue), self._prefetch)
+        missing = room - self._buffer.ahead_of(queue)
+        return missing if 2 * missing >= room else 0
+
+    def _tell(self, claimed: Collection[ClaimedJob]) -> None:
+        if claimed:
+            self._events.emit("jobs.claimed", count=len(claimed))
+
+    def _keep(self, demand: Demand, claimed: list[ClaimedJob], *, favoured: bool = False) -> int:
+        """Take over what a claim brought; answers for how many slots."""
+        # An answer that comes after the worker was declared lost is about jobs that others have now.
+        if demand.worker_id != self.worker_id:
+            return 0
+        before = len(self._buffer)
+        held = [job for job in claimed if job.is_held]
+        new = [job for job in claimed if not job.is_held] if held else claimed
+        self._held.take(Fence(job.id, job.attempt) for job in new)
+        if self.is_closed:
+            # The claim was under way when the worker was told to take nothing more.
+            self._put_back(new, NOTHING_MORE)
+            return 0
+        if demand.more or held:
+            self._permitted(held, favoured=favoured)
+            self._buffer.put_ahead(job for job in new if job.ahead)
+            new = [job for job in new if not job.ahead]
+        self._buffer.put(new, favoured=favoured)
+        return len(self._buffer) - before
+
+    def _permitted(self, held: list[ClaimedJob], *, favoured: bool) -> None:
+        """Take over permits for jobs that were claimed ahead of them."""
+        for job in held:
+            if self._buffer.permit(job, favoured=favoured):
+                continue
+            # It was handed one meanwhile: there is one too many, once that is reported.
+            reported = self._held.permit(Fence(job.id, job.attempt))
+            if reported is None:
+                self.again()
+            else:
+                reported.add_done_callback(lambda _: self.again())
+
+    def _limits_changed(self, limited: Mapping[str, bool], stricter: Set[str]) -> None:
+        self._slots.turnover.watch(queue for queue, is_capped in limited.items() if is_capped)
+        self._slots.limited = limited.keys()
+        # What was claimed ahead under the former rule has not begun: it waits its turn under the new one.
+        self._put_back(self._buffer.give_up_of(stricter), "its queue is paused or limited")
+
+    def give_back(self, older_than: float, reason: str) -> None:
+        """Give buffered jobs back unspent that have waited at least so many seconds."""
+        self._put_back(self._buffer.give_up(older_than), reason)
+
+    def _put_back(self, jobs: list[ClaimedJob], reason: str) -> None:
+        if jobs:
+            self._reporter.put_back([Fence(job.id, job.attempt) for job in jobs], released(reason))
