@@ -157,8 +157,7 @@ language sql
 as $$
     select holdfast.wake(queues, 9::smallint);
     select holdfast.wake_runners(q) from unnest(queues) as q
-    where exists (select from holdfast.routes r join holdfast.live_jobs c on c.route_id = r.id and c.state = 'available'
-                  where r.queue = q);
+    where exists (select from holdfast.routes r where r.queue = q);
 $$;
 
 -- Claims up to *wanted* jobs from one queue under its limit for the fleet and for each concurrency key.  The first *free*
