@@ -434,7 +434,7 @@ async def test_no_slot_gets_a_job_without_a_permit() -> None:
     assert buffer.hand_on("another", 1) is None
     heir = buffer.hand_on(QUEUE, 1)
     assert heir is not None
-    assert (await buffer.take())[0] is heir
+    assert (await buffer.take())[-1] is heir
     assert (heir.id, buffer.ahead) == (3, 2)
 
 
@@ -445,7 +445,7 @@ async def test_a_permit_is_not_kept_for_one_behind_others() -> None:
     buffer.put([claimed(1, queue="others", ahead=False)])
     assert buffer.hand_on(QUEUE, 1) is None
     assert buffer.hand_on(QUEUE, 2) is not None
-    assert [(await buffer.take())[0].id for _ in range(2)] == [1, 5]
+    assert [(await buffer.take())[-1].id for _ in range(2)] == [1, 5]
 
 
 async def test_a_permit_from_the_database_goes_to_one_that_still_waits() -> None:
@@ -456,7 +456,7 @@ async def test_a_permit_from_the_database_goes_to_one_that_still_waits() -> None
     assert buffer.remove(3, 1)
     assert [buffer.permit(claimed(n, ahead=False)) for n in (1, 2, 3)] == [False, True, False]
     assert buffer.ahead == 0
-    assert [(await buffer.take())[0].id for _ in range(2)] == [1, 2]
+    assert [(await buffer.take())[-1].id for _ in range(2)] == [1, 2]
     assert len(buffer) == 0
 
 

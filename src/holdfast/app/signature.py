@@ -86,8 +86,7 @@ class Signature:
 
     def decode(self, text: str) -> dict[str, Any]:
         """Return the arguments by name; raises `ArgumentsInvalid`."""
-        struct = self._struct_from(text)
-        return {name: getattr(struct, name) for name in self.names}
+        return msgspec.structs.asdict(self._struct_from(text))
 
     def _struct_from(self, text: str) -> Any:
         try:

@@ -18,16 +18,22 @@ class Events:
     """
 
     def __init__(self, *subscribers: Subscriber) -> None:
-        self._subscribers = list(subscribers)
+        self._subscribers = subscribers
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Add *subscriber* and return a function that removes it again."""
-        self._subscribers.append(subscriber)
-        return lambda: self._subscribers.remove(subscriber)
+        self._subscribers += (subscriber,)
+        return lambda: self._remove(subscriber)
+
+    def _remove(self, subscriber: Subscriber) -> None:
+        left = list(self._subscribers)
+        left.remove(subscriber)
+        self._subscribers = tuple(left)
 
     def emit(self, event: str, **fields: Any) -> None:
         """Tell every subscriber of *event*; one that fails hurts neither the others nor who emits."""
-        for subscriber in tuple(self._subscribers):
+        # A tuple: whoever subscribes or leaves meanwhile makes another one.
+        for subscriber in self._subscribers:
             try:
                 subscriber(event, fields)
             except Exception:

@@ -170,7 +170,7 @@ class InlineClient:
         return JobHandle(job.id)
 
     async def _run(self, job: InlineJob) -> None:
-        running = Running(job.claimed())
+        running = Running.now(job.claimed())
         # A task of its own, so that a timeout of the handler is not mistaken for one of the caller.
         decision = await asyncio.create_task(Performer(self._app, InlinePlaces(job)).perform(running))
         job.note(decision)

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Set
 from itertools import chain
 
 from holdfast.model.job import ClaimedJob
+from holdfast.store.attempts import Fence
 
-Entry = tuple[int, int, int, float, ClaimedJob]
+# Priority and place, the attempt, and when it was put here.
+Entry = tuple[int, int, Fence, float, ClaimedJob]
 # Better than every priority.
 FAVOURED = -1
 
@@ -44,7 +46,8 @@ class Buffer:
         """Add jobs that have no permit yet."""
         now = time.monotonic()
         for job in jobs:
-            self._ahead.setdefault(job.queue, []).append((job.priority, job.place, job.id, now, job))
+            entry = (job.priority, job.place, Fence(job.id, job.attempt), now, job)
+            self._ahead.setdefault(job.queue, []).append(entry)
         for entries in self._ahead.values():
             entries.sort(reverse=True)
 
@@ -72,14 +75,19 @@ class Buffer:
         """Add jobs, where they are *favoured* before all others, and wake as many waiting slots."""
         now = time.monotonic()
         self._entries += [
-            (FAVOURED if favoured else job.priority, job.place, job.id, now, job) for job in jobs
+            (FAVOURED if favoured else job.priority, job.place, Fence(job.id, job.attempt), now, job)
+            for job in jobs
         ]
         # What is in order already and what a claim brings are merged as they are: quicker than a heap.
         self._entries.sort(reverse=True)
         self._wake(len(self._entries))
 
-    async def take(self) -> tuple[ClaimedJob, float]:
-        """Take the best job, waiting for one; with when it was put here, by the monotonic clock."""
+    def pop(self) -> Entry | None:
+        """Take the best job; None: there is none."""
+        return self._entries.pop() if self._entries else None
+
+    async def take(self) -> Entry:
+        """Take the best job, waiting for one."""
         while not self._entries:
             waiter = asyncio.get_running_loop().create_future()
             self.hunger(time.monotonic())
@@ -94,8 +102,7 @@ class Buffer:
                     self.hunger(time.monotonic())
                     self._waiters.remove(waiter)
                 raise
-        *_, since, job = self._entries.pop()
-        return job, since
+        return self._entries.pop()
 
     @property
     def worst(self) -> int:
@@ -163,4 +170,4 @@ class Buffer:
 
 
 def _worse(entry: Entry) -> tuple[int, int, int]:
-    return -entry[0], -entry[1], -entry[2]
+    return -entry[0], -entry[1], -entry[2].job_id

@@ -129,7 +129,7 @@ class RunLedger:
     ) -> Any:
         """Run a sync function in a thread or a process; raises `StepTimedOut`."""
         limit = self.claimed.timeout if timeout is None else timeout
-        own = Running(msgspec.structs.replace(self.claimed, timeout=limit, args=arguments))
+        own = Running.now(msgspec.structs.replace(self.claimed, timeout=limit, args=arguments))
         try:
             if executor is Executor.THREAD:
                 return await self._places.in_thread(own, call)

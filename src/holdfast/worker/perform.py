@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -38,6 +38,10 @@ CUT_OFF = (
     "the code of the run was cancelled while it waited, as by asyncio.timeout around what it awaits: "
     "give the step or the wait its own timeout="
 )
+
+# What most handlers come to, and members of enumerations that every job asks for: made and found once.
+COMPLETED = Complete()
+ON_LOOP, LOST = Executor.LOOP, Cause.LOST
 
 
 class Places(Protocol):
@@ -74,7 +78,10 @@ class Performer:
             # A job that ends its worker at once must be known to have begun.
             if running.claimed.suspect and not await self._is_known(running):
                 return decide.released("it may have ended a worker, and its beginning could not be recorded")
-            return self._after_return(running, await self._call(running))
+            returned, rest = self._begin(running)
+            if rest is not None:
+                returned = await rest
+            return self._after_return(running, returned)
         except BaseException as error:
             if _is_over(running):
                 return None
@@ -91,21 +98,29 @@ class Performer:
     async def _is_known(self, running: Running) -> bool:
         return running.marked or await self._executors.note_begun(running)
 
-    async def _call(self, running: Running) -> Any:
+    def _begin(self, running: Running) -> tuple[Any, Awaitable[Any] | None]:
+        """Begin the handler: answers what it returned at once, or what runs it to its end."""
         claimed = running.claimed
         handler = self._app.handlers[claimed.kind]
         arguments = _decoded(handler, claimed.args)
         if isinstance(handler, Workflow):
-            return await self._go_on(running, handler, arguments)
+            return None, self._go_on(running, handler, arguments)
         parameter = handler.signature.job_parameter
         job = None
-        if parameter is not None or self._app.middlewares or handler.executor is not Executor.LOOP:
+        is_surrounded = bool(self._app.middlewares) or handler.executor is not ON_LOOP
+        if parameter is not None or is_surrounded:
             job = self._executors.job_for(running, handler.executor)
             if parameter is not None and handler.executor is not Executor.PROCESS:
                 arguments[parameter] = job
-        if handler.executor is Executor.LOOP and not self._app.middlewares:
-            return await self._at_once(running, handler.function(**arguments))
-        return await self._surrounded(running, handler, arguments, job)
+        if is_surrounded:
+            return None, self._surrounded(running, handler, arguments, job)
+        call = handler.function(**arguments)
+        try:
+            # Many handlers never wait, and need no clock and no way to be stopped.
+            wish = call.send(None)
+        except StopIteration as done:
+            return done.value, None
+        return None, self._on_loop(running, Begun(call, wish))
 
     async def _go_on(self, running: Running, workflow: Workflow[Any, Any], arguments: dict[str, Any]) -> Any:
         """Go on with a run; its middleware surrounds each attempt."""
@@ -116,14 +131,6 @@ class Performer:
             for middleware in reversed(self._app.middlewares):
                 call = _wrapped(middleware, job, call)
         return await self._on_loop(running, call())
-
-    async def _at_once(self, running: Running, call: Coroutine[Any, Any, Any]) -> Any:
-        """Run a handler up to its first wait: many never wait, and need no clock and no way to be stopped."""
-        try:
-            wish = call.send(None)
-        except StopIteration as done:
-            return done.value
-        return await self._on_loop(running, Begun(call, wish))
 
     async def _on_loop(self, running: Running, call: Awaitable[Any]) -> Any:
         task = asyncio.current_task()
@@ -172,6 +179,8 @@ class Performer:
     def _after_return(self, running: Running, returned: Any) -> Transition | None:
         if _is_over(running):
             return None
+        if returned is None:
+            return COMPLETED
         try:
             match returned:
                 case Fail() | Stop() | Suspend():
@@ -259,4 +268,4 @@ def _decoded(handler: Handler[Any, Any], args: str) -> dict[str, Any]:
 
 def _is_over(running: Running) -> bool:
     """True where nothing is left to write: the lease is lost, or its own transaction ended the attempt."""
-    return running.settled or running.cause is Cause.LOST
+    return running.settled or running.cause is LOST

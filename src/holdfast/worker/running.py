@@ -6,7 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
+
+import msgspec
 
 from holdfast.app.job import Job
 from holdfast.model.job import ClaimedJob
@@ -29,11 +31,11 @@ class TimedOut(Exception):
 _STRENGTH = {None: 0, Cause.CANCEL: 1, Cause.RELEASE: 2, Cause.LOST: 3}
 
 
-class Running:
+class Running(msgspec.Struct, eq=False):
     """An attempt whose handler has begun.
 
     *heard* is when its claim was answered, by the monotonic clock: the database's time was about
-    ``claimed.claimed_at`` then.
+    ``claimed.claimed_at`` then.  *marked* says that the database knows that it has begun.
     *stop* ends the handler: it cancels the coroutine or kills the process; a thread can only be told.
     *error* is what the handler raised, for whoever wants more than its text.
     *ending* says that its own transaction is about to end it, *settled* that it has.
@@ -43,40 +45,27 @@ class Running:
     *leftover* is a thread that works on although its attempt has ended; it takes the slot until it is done.
     """
 
-    __slots__ = (
-        "began",
-        "cause",
-        "claimed",
-        "ending",
-        "error",
-        "fence",
-        "heard",
-        "job",
-        "leftover",
-        "limit",
-        "marked",
-        "permit",
-        "settled",
-        "stop",
-        "tried",
-    )
+    claimed: ClaimedJob
+    fence: Fence
+    heard: float
+    began: float
+    marked: bool
+    permit: asyncio.Future[None] | None = None
+    tried: bool = False
+    cause: Cause | None = None
+    error: BaseException | None = None
+    ending: bool = False
+    settled: bool = False
+    job: Job | None = None
+    leftover: asyncio.Future[Any] | None = None
+    limit: asyncio.Timeout | None = None
+    stop: Callable[[], object] | None = None
 
-    def __init__(self, claimed: ClaimedJob, heard: float | None = None) -> None:
-        self.permit: asyncio.Future[None] | None = None
-        self.tried = False
-        self.claimed = claimed
-        self.fence = Fence(claimed.id, claimed.attempt)
-        self.began = time.monotonic()
-        self.heard = self.began if heard is None else heard
-        self.marked = claimed.started
-        self.cause: Cause | None = None
-        self.error: BaseException | None = None
-        self.ending = False
-        self.settled = False
-        self.job: Job | None = None
-        self.leftover: asyncio.Future[Any] | None = None
-        self.limit: asyncio.Timeout | None = None
-        self.stop: Callable[[], object] | None = None
+    @classmethod
+    def now(cls, claimed: ClaimedJob) -> Self:
+        """Begin an attempt whose claim was answered just now."""
+        began = time.monotonic()
+        return cls(claimed, Fence(claimed.id, claimed.attempt), began, began, claimed.started)
 
     def interrupt(self, cause: Cause) -> None:
         """Ask the handler to end; a release overrides a cancel, and a lost lease both."""

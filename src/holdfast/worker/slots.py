@@ -112,25 +112,27 @@ class Slots:
 
     async def serve(self) -> Served:
         """Take the best job, run its handler to the end and report what the attempt came to."""
-        running = Running(*await self._buffer.take())
-        running.permit = self._held.permit(running.fence)
-        self._held.running[running.fence] = running
+        # Most of the time there is one, and nothing to wait for.
+        _, _, fence, heard, claimed = self._buffer.pop() or await self._buffer.take()
+        running = Running(claimed, fence, heard, time.monotonic(), claimed.started)
+        running.permit = self._held.permit(fence)
+        self._held.running[fence] = running
         self.busy += 1
         self._events.emit("attempt.started", running=running)
         try:
             decision = await self._performer.perform(running)
         finally:
             self.busy -= 1
-            self._held.running.pop(running.fence, None)
+            self._held.running.pop(fence, None)
         self.done += 1
         self._events.emit("attempt.ended", running=running, decision=decision)
-        queue = running.claimed.queue
+        queue = claimed.queue
         heir = self._heir(running, decision) if queue in self.turnover.watched else None
         frees = queue if heir is None and queue in self.limited else None
         if decision is not None:
             self._reporter.report(running, decision, heir, frees=frees)
         else:
-            self._held.drop([running.fence])
+            self._held.drop([fence])
             # Its own transaction has ended it, and its limit has room.
             self._reporter.settled(set() if frees is None else {frees})
         if running.leftover is None:
