@@ -18,6 +18,7 @@ from holdfast.store.statement import Row, Statement, column, is_any, numbers, sp
 
 _SQL = blocks("attempts")
 _BEST_FIRST = attrgetter("priority", "place")
+_BY_ID = attrgetter("fence.job_id")
 
 # No end is told to be longer ago, in seconds: `delivery_horizon` waits as long for those that are under way.
 LONGEST_AGO = 0.05
@@ -122,7 +123,7 @@ def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
     Those that handed a permit on come in the order in which they had it.
     """
     permits = _Permits(ended)
-    ended = sorted(ended, key=lambda one: one.fence.job_id)
+    ended = sorted(ended, key=_BY_ID)
     decisions = [one.decision for one in ended]
     if all(type(decision) is Complete and decision.result is None for decision in decisions):
         # Most jobs end well and have nothing to say.

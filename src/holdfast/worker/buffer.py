@@ -29,6 +29,8 @@ class Buffer:
         self._ahead: dict[str, list[Entry]] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._hunger, self._counted_at = 0.0, time.monotonic()
+        # Nothing that waits here was put here before this.
+        self._oldest = self._counted_at
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -42,14 +44,14 @@ class Buffer:
         """Return how many jobs of one queue wait here for a permit."""
         return len(self._ahead.get(queue, ()))
 
-    def put_ahead(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Add jobs that have no permit yet."""
-        now = time.monotonic()
-        for job in jobs:
-            entry = (job.priority, job.place, Fence(job.id, job.attempt), now, job)
-            self._ahead.setdefault(job.queue, []).append(entry)
+    def put_ahead(self, jobs: Iterable[ClaimedJob]) -> list[Fence]:
+        """Add jobs that have no permit yet; answers their attempts."""
+        added = self._entered(jobs)
+        for entry in added:
+            self._ahead.setdefault(entry[-1].queue, []).append(entry)
         for entries in self._ahead.values():
             entries.sort(reverse=True)
+        return [entry[2] for entry in added]
 
     def hand_on(self, queue: str, idle: int) -> ClaimedJob | None:
         """Give the permit of a job that has ended to the best that waits for one, and return that.
@@ -71,16 +73,23 @@ class Buffer:
         self.put([job], favoured=favoured)
         return True
 
-    def put(self, jobs: Iterable[ClaimedJob], *, favoured: bool = False) -> None:
-        """Add jobs, where they are *favoured* before all others, and wake as many waiting slots."""
-        now = time.monotonic()
-        self._entries += [
-            (FAVOURED if favoured else job.priority, job.place, Fence(job.id, job.attempt), now, job)
-            for job in jobs
-        ]
+    def put(self, jobs: Iterable[ClaimedJob], *, favoured: bool = False) -> list[Fence]:
+        """Add jobs, where they are *favoured* before all others, and wake as many waiting slots.
+
+        Answers the attempts of these jobs.
+        """
+        added = self._entered(jobs)
+        self._entries += [(FAVOURED, *entry[1:]) for entry in added] if favoured else added
         # What is in order already and what a claim brings are merged as they are: quicker than a heap.
         self._entries.sort(reverse=True)
         self._wake(len(self._entries))
+        return [entry[2] for entry in added]
+
+    def _entered(self, jobs: Iterable[ClaimedJob]) -> list[Entry]:
+        now = time.monotonic()
+        if not (self._entries or self._ahead):
+            self._oldest = now
+        return [(job.priority, job.place, Fence(job.id, job.attempt), now, job) for job in jobs]
 
     def pop(self) -> Entry | None:
         """Take the best job; None: there is none."""
@@ -119,8 +128,8 @@ class Buffer:
         return bool(self._entries) and self._entries[-1][0] == FAVOURED
 
     def oldest(self, default: float) -> float:
-        """Return when what has waited longest was put here, by the monotonic clock."""
-        return min((entry[-2] for entry in chain(self._entries, *self._ahead.values())), default=default)
+        """Return a moment before which nothing was put here that waits still, by the monotonic clock."""
+        return self._oldest if self._entries or self._ahead else default
 
     def hunger(self, now: float) -> float:
         """Return how many seconds slots have waited for jobs so far, all of them added up."""
@@ -131,7 +140,11 @@ class Buffer:
     def give_up(self, older_than: float = 0.0) -> list[ClaimedJob]:
         """Remove and return what has waited at least *older_than* seconds."""
         limit = time.monotonic() - older_than
-        return self._without(lambda entry: entry[-2] <= limit)
+        if self._oldest > limit:
+            return []
+        given = self._without(lambda entry: entry[-2] <= limit)
+        self._oldest = min((entry[-2] for entry in chain(self._entries, *self._ahead.values())), default=limit)
+        return given
 
     def give_up_of(self, queues: Set[str]) -> list[ClaimedJob]:
         """Remove and return what came from one of *queues*."""

@@ -168,16 +168,16 @@ class Intake:
         before = len(self._buffer)
         held = [job for job in claimed if job.is_held]
         new = [job for job in claimed if not job.is_held] if held else claimed
-        self._held.take(Fence(job.id, job.attempt) for job in new)
         if self.is_closed:
             # The claim was under way when the worker was told to take nothing more.
+            self._held.take(Fence(job.id, job.attempt) for job in new)
             self._put_back(new, NOTHING_MORE)
             return 0
         if demand.more or held:
             self._permitted(held, favoured=favoured)
-            self._buffer.put_ahead(job for job in new if job.ahead)
+            self._held.take(self._buffer.put_ahead(job for job in new if job.ahead))
             new = [job for job in new if not job.ahead]
-        self._buffer.put(new, favoured=favoured)
+        self._held.take(self._buffer.put(new, favoured=favoured))
         return len(self._buffer) - before
 
     def _permitted(self, held: list[ClaimedJob], *, favoured: bool) -> None:

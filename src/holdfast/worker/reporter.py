@@ -92,14 +92,17 @@ class Reporter:
         seconds = now - running.began
         if frees is not None:
             self._letting_go[fence] = frees
-        piles = self._free if heir is None and self._held.permit(fence) is None else self._linked
+        is_free = heir is None and self._held.permit(fence) is None
+        piles = self._free if is_free else self._linked
         if isinstance(decision, PutBack):
             piles.returned.waiting.append(Returned(fence, decision, seconds, kind))
         elif isinstance(decision, Suspend):
             piles.suspended.waiting.append(Suspended(fence, decision, seconds, kind))
         else:
             piles.ended.waiting.append(Ended(fence, decision, seconds, kind, heir, now))
-        self._take_off()
+        # Under load it has to wait for a batch to land, and nothing is to be looked at before.
+        if not (is_free and self._is_busy):
+            self._take_off()
 
     def put_back(self, fences: Sequence[Fence], decision: PutBack) -> None:
         """Give attempts back whose handlers never began."""
@@ -132,9 +135,13 @@ class Reporter:
             return
         if self._chain is None and len(self._linked):
             self._chain = self._begin(self._fly(self._linked))
-        others = len(self._flights) - (self._chain is not None)
-        if others < MOST_IN_FLIGHT and len(self._free):
+        if not self._is_busy and len(self._free):
             self._begin(self._fly(self._free))
+
+    @property
+    def _is_busy(self) -> bool:
+        """True while as many batches are under way as may be, beside one of those that share permits."""
+        return len(self._flights) - (self._chain is not None) >= MOST_IN_FLIGHT
 
     def _begin(self, flying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         flight = asyncio.create_task(flying, name="holdfast report")
@@ -191,7 +198,7 @@ class Reporter:
                 if not batch:
                     return
             else:
-                self._settle(batch, set(accepted))
+                self._settle(batch, accepted)
                 return
 
     async def _write_singly(
@@ -209,11 +216,13 @@ class Reporter:
             failed = msgspec.structs.replace(batch[0], decision=fail)
         await self._write(attempts.finish_jobs, [failed], is_last_word=True)
 
-    def _settle(self, batch: Sequence[Ended | Returned | Suspended], accepted: set[int]) -> None:
+    def _settle(self, batch: Sequence[Ended | Returned | Suspended], accepted: Sequence[int]) -> None:
         fences = [one.fence for one in batch]
         self._held.drop(fences)
-        stale = [one.fence for one in batch if one.fence.job_id not in accepted]
-        if stale:
+        stale = list[Fence]()
+        if len(accepted) < len(batch):
+            known = set(accepted)
+            stale = [fence for fence in fences if fence.job_id not in known]
             self._events.emit("attempts.stale", fences=stale)
         self._events.emit("attempts.reported", batch=batch, accepted=len(accepted), stale=stale)
         freed = set[str | None]()
