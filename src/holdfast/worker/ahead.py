@@ -29,8 +29,12 @@ class Ahead:
         self._slots, self._buffer, self._most = slots, buffer, most
         self._pace = self._claim = 0.0
         self._note(time.monotonic())
-        # *low* is how many jobs are left in the buffer when it is time to claim again.
-        self.room = self.low = 0
+        self.room = 0
+
+    @property
+    def low(self) -> int:
+        """How many jobs are left in the buffer when it is time to claim again."""
+        return self.room // 2
 
     def measure(self) -> None:
         """See what the slots have done since the last measurement."""
@@ -43,7 +47,6 @@ class Ahead:
             self._pace = pace if pace < self._pace else (self._pace + pace) / 2
             self._note(now)
             self.room = min(self._most, int(self._pace * min(LONGEST, max(AHEAD, CLAIMS * self._claim))))
-            self.low = self.room // 2
 
     def waited(self, seconds: float) -> None:
         """Note how long a claim took."""
