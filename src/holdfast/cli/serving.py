@@ -180,7 +180,6 @@ def spare_collector() -> None:
     cycle.  To look after every 700 of them took a third of the processor time of a claim over HTTP, and a
     fifth of that of a worker with a thousand jobs in its hands.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)
 

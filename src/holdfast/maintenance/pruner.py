@@ -17,6 +17,8 @@ from holdfast.store.prune import Retention
 from holdfast.store.statement import Statement
 
 SHORTEST_PAUSE = 0.02
+# How long a new leader waits with its first pass, in seconds.
+FIRST_REST = 10.0
 # So many shapes of jobs for runners cost nothing; each runner that jobs are pinned to makes one more.
 FEW_ROUTES = 500
 # For so long a request may be repeated with its idempotency key, in seconds.
@@ -41,6 +43,11 @@ class Pruner(Duty):
         super().__init__(database, leadership, config, events)
         self._looked: tuple[int, date] | None = None
         self._reached: dict[str, datetime] = {}
+
+    @property
+    def first_rest(self) -> float:
+        """Leave what is old as it is at first: whoever has just started has jobs to see to."""
+        return min(FIRST_REST, self.config.prune_rest)
 
     async def lead(self, term: int) -> float:
         """Make one pass."""

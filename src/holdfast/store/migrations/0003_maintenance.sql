@@ -97,10 +97,10 @@ alter table holdfast.schedules
     add check (every > 0 and every <= 1000000000),
     add check (next_tick_at between '0002-01-01 00:00Z' and '9998-12-31 00:00Z');
 
--- Today and tomorrow are there from the start: a partition that is attached under the first jobs to end would
--- make their statements begin again.
+-- Today and three days more are there from the start, as the leader will have them: a partition that is attached under
+-- the first jobs to end would make their statements begin again.
 select holdfast.make_partition(parent, (holdfast.now() at time zone 'UTC')::date + n)
-from unnest(array['finished_completed', 'finished_unhappy', 'job_logs']) parent, generate_series(0, 1) n;
+from unnest(array['finished_completed', 'finished_unhappy', 'job_logs']) parent, generate_series(0, 3) n;
 
 -- Deletes up to *at_most* shapes that no living job has, where there are more than *kept*; answers how many.  First locks
 -- them, passing over those that somebody is about to use, then looks again who uses them.

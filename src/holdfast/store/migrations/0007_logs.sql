@@ -134,4 +134,4 @@ end
 $$;
 
 select holdfast.make_partition('log_chunks', (holdfast.now() at time zone 'UTC')::date + n)
-from generate_series(0, 1) n;
+from generate_series(0, 3) n;
