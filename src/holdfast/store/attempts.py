@@ -62,7 +62,8 @@ class Demand:
     """What a worker wants to claim: *limit* jobs, of which the first *free* go to free slots at once.
 
     *more* are claimed ahead of permits of a limited queue, for which this worker has others running.
-    *after* says for each line of each queue behind which place to look; see `Marks`.
+    *after* says for each line of each queue behind which place to look; see `Marks`.  With *hurried* what somebody
+    has locked, or had, is left for a look that is not.
     """
 
     worker_id: int
@@ -72,6 +73,7 @@ class Demand:
     free: int
     more: int = 0
     after: Sequence[int] | None = None
+    hurried: bool = False
 
 
 def claim_jobs(demand: Demand) -> Statement[list[ClaimedJob]]:
@@ -84,6 +86,7 @@ def claim_jobs(demand: Demand) -> Statement[list[ClaimedJob]]:
         demand.free,
         demand.limit,
         numbers(after),
+        not demand.hurried,
     )
     return Statement("claim_jobs", _SQL["claim_jobs"], parameters, _claimed)
 

@@ -70,7 +70,8 @@ class Claims:
             self._recalled = True
         queues = self._rounds.asked(demand.queues, time.monotonic(), every_one=behind)
         after = self._marks.settled(queues) if behind else self._marks.tips(queues)
-        claimed = await self._database.run(attempts.claim_jobs(replace(demand, queues=queues, after=after)))
+        demand = replace(demand, queues=queues, after=after, hurried=not behind)
+        claimed = await self._database.run(attempts.claim_jobs(demand))
         for job in claimed:
             self._marks.taken(job.queue, job.priority, job.place)
         self._looks_behind = len(claimed) < demand.limit
