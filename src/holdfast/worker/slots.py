@@ -89,17 +89,15 @@ class Slots:
             if running.leftover is not None:
                 await self._sit_out(running.leftover)
             if time.monotonic() >= self._turn_ends:
-                self._let_turn()
                 await asyncio.sleep(0)
 
-    def _let_turn(self) -> None:
-        # All slots end their turn now; the first thing in the loop's next one is to begin another.
-        if not self._turns:
-            self._turns = True
-            asyncio.get_running_loop().call_soon(self._turn)
+    def _begin_turn(self, now: float) -> None:
+        # The first job in each turn of the loop begins it for all slots.
+        self._turns, self._turn_ends = True, now + LONGEST_RUN
+        asyncio.get_running_loop().call_soon(self._end_turn)
 
-    def _turn(self) -> None:
-        self._turns, self._turn_ends = False, time.monotonic() + LONGEST_RUN
+    def _end_turn(self) -> None:
+        self._turns = False
 
     async def _sit_out(self, leftover: asyncio.Future[object]) -> None:
         """Stay taken for as long as a thread works on for an attempt that has ended."""
@@ -114,7 +112,10 @@ class Slots:
         """Take the best job, run its handler to the end and report what the attempt came to."""
         # Most of the time there is one, and nothing to wait for.
         _, _, fence, heard, claimed = self._buffer.pop() or await self._buffer.take()
-        running = Running(claimed, fence, heard, time.monotonic(), claimed.started)
+        began = time.monotonic()
+        if not self._turns:
+            self._begin_turn(began)
+        running = Running(claimed, fence, heard, began, claimed.started)
         running.permit = self._held.permit(fence)
         self._held.running[fence] = running
         self.busy += 1
