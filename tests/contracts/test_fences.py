@@ -69,6 +69,11 @@ def stated(make: Callable[[Fence], Statement[Any]]) -> Write:
     return write
 
 
+def ended(stale: Fence) -> Ended:
+    """An end with nothing to say."""
+    return Ended(stale, Complete(), 0.1)
+
+
 def finish(decision: Final) -> Write:
     """End the job."""
     return stated(lambda stale: attempts.finish_jobs([Ended(stale, decision, 0.1)]))
@@ -246,6 +251,7 @@ async def sync_transaction(scene: Scene, stale: Fence) -> list[int]:
 
 # Block of SQL, what the write is, how it is driven.
 WRITES: list[tuple[str, str, Write]] = [
+    ("complete_jobs", "complete plainly", stated(lambda stale: attempts.complete_jobs([ended(stale)]))),
     ("finish_jobs", "complete", finish(Complete('{"done": true}'))),
     ("finish_jobs", "fail", finish(Fail("trace", "it broke"))),
     ("finish_jobs", "cancel", finish(Stop("no longer wanted"))),
@@ -444,14 +450,15 @@ async def test_the_attempt_that_holds_the_lease_may_write(
     assert (await scene.dump() == before) is (what in CHANGES_NOTHING)
 
 
-async def test_a_stale_attempt_in_a_batch_does_not_hold_up_the_others(scene: Scene) -> None:
+@pytest.mark.parametrize("write", [attempts.finish_jobs, attempts.complete_jobs])
+async def test_a_stale_attempt_in_a_batch_does_not_hold_up_the_others(scene: Scene, write: Any) -> None:
     """Of a mixed batch the held attempts are written and answered, the stale ones neither."""
     worker = await scene.worker()
     await scene.enqueue(4)
     jobs = await scene.claim(worker)
     await scene.complete(jobs[1])
     stale = Fence(jobs[2].id, jobs[2].attempt + 1)
-    ended = [Ended(one, Complete(None)) for one in (fence(jobs[0]), fence(jobs[1]), stale, fence(jobs[3]))]
-    accepted = await scene.run(attempts.finish_jobs(ended))
+    batch = [ended(one) for one in (fence(jobs[0]), fence(jobs[1]), stale, fence(jobs[3]))]
+    accepted = await scene.run(write(batch))
     assert sorted(accepted) == [jobs[0].id, jobs[3].id]
     assert (await scene.states())[jobs[2].id] == "running"

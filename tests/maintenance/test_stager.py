@@ -50,8 +50,8 @@ async def test_a_job_enqueued_while_the_stager_sleeps_is_announced(
     await maintain()
     await probe.wait_for("listen.connected")
     await probe.wait_for("leader.changed")
-    # The first look after the change is over once the partitions are made: then it sleeps for 5 s.
-    await probe.wait_for("partition.tended", times=6)
+    # The first look after the change is over once a new leader counts: then it sleeps for 5 s.
+    await probe.wait_for("queues.counted")
     begun = time.monotonic()
     await schedule_in(scene, 0.2)
     await probe.wait_for("jobs.staged")

@@ -45,7 +45,7 @@ async def test_a_changed_schedule_wakes_the_scheduler(maintain: Any, duty: Make,
     """A schedule stored by another process fires in time though the leader was asleep."""
     await maintain()
     await probe.wait_for("listen.connected")
-    await probe.wait_for("partition.tended", times=6)
+    await probe.wait_for("queues.counted")
     await duty(Scheduler).store([Schedule(name="new", kind="greet", every=timedelta(seconds=1))])
     await probe.wait_for("schedule.fired", timeout=LONGEST_REST - 10)
 

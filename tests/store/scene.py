@@ -74,6 +74,7 @@ class Scene:
         limit: int = 10,
         free: int | None = None,
         kinds: Sequence[str] = (KIND,),
+        hurried: bool = False,
         connection: Connection | None = None,
     ) -> list[ClaimedJob]:
         """Claim up to *limit* jobs; without *free*, all of them for free slots."""
@@ -83,6 +84,7 @@ class Scene:
             kinds=tuple(kinds),
             limit=limit,
             free=limit if free is None else free,
+            hurried=hurried,
         )
         return await self.run(attempts.claim_jobs(demand), connection)
 

@@ -11,6 +11,7 @@ from holdfast.model.outcome import Outcome, PutBack
 from holdfast.store import attempts, workers
 from holdfast.store.attempts import Fence, Returned
 from holdfast.store.interventions import cancel_jobs, discard_jobs, retry_jobs
+from holdfast.store.sqlfile import rendered
 from tests.store.scene import KIND, Scene, fence
 
 
@@ -26,6 +27,20 @@ async def test_the_lowest_priority_number_goes_first_then_the_oldest(scene: Scen
     first = await scene.claim(worker, limit=5)
     assert ids(first) == asked[0] + asked[3] + asked[5][:1]
     assert ids(await scene.claim(worker)) == asked[5][1:] + asked[9]
+
+
+async def test_a_claim_in_a_hurry_leaves_what_somebody_has_locked_or_had(scene: Scene) -> None:
+    """It asks for no lock that another may have; the next look finds what was let go."""
+    worker = await scene.worker()
+    locked, let_go, free = await scene.enqueue(3)
+    lock = "select from holdfast.live_jobs where job_id = $1 for update"
+    await scene.db.fetch(lock, let_go)
+    async with scene.db.database.transaction() as other:
+        await other.fetch(rendered(lock, scene.db.schema), locked)
+        assert ids(await scene.claim(worker, hurried=True)) == [free]
+        assert ids(await scene.claim(worker)) == [let_go]
+    assert ids(await scene.claim(worker, hurried=True)) == []
+    assert ids(await scene.claim(worker)) == [locked]
 
 
 async def test_queues_are_served_in_the_order_asked_for(scene: Scene) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -35,19 +36,43 @@ async def test_a_batch_ends_each_job_in_its_own_way(scene: Scene) -> None:
     assert await scene.db.value("select count(*) from holdfast.live_jobs") == 0
 
 
-async def test_the_times_of_an_ended_attempt_are_in_order(scene: Scene) -> None:
+@pytest.mark.parametrize("write", [attempts.finish_jobs, attempts.complete_jobs])
+async def test_the_times_of_an_ended_attempt_are_in_order(scene: Scene, write: Any) -> None:
     """Claimed, then started, then finished; a handler cannot have begun before its claim."""
     worker = await scene.worker()
     await scene.enqueue(2)
     short, long = await scene.claim(worker, free=0)
     batch = [Ended(fence(short), Complete(None), 0.0), Ended(fence(long), Complete(None), 3600.0)]
-    await scene.run(attempts.finish_jobs(batch))
+    await scene.run(write(batch))
     times = "select claimed_at, started_at, finished_at from holdfast.finished_jobs order by job_id"
     for claimed_at, started_at, finished_at in await scene.db.fetch(times):
         assert claimed_at <= started_at <= finished_at
     rows = await scene.db.fetch(times)
     assert rows[0][1] == rows[0][2]
     assert rows[1][1] == rows[1][0]
+
+
+async def test_a_plain_end_is_recorded_as_any_other(scene: Scene) -> None:
+    """But for its times the row is the same, whichever statement wrote it."""
+    worker = await scene.worker()
+    await scene.enqueue(2, parent_id=7)
+    plain, other = await scene.claim(worker)
+    assert await scene.run(attempts.complete_jobs([Ended(fence(plain), Complete())])) == [plain.id]
+    await scene.complete(other)
+    row = "to_jsonb(f) - array['job_id', 'claimed_at', 'started_at', 'finished_at']"
+    rows = await scene.db.fetch(f"select distinct {row}, f.parent_id from holdfast.finished_jobs f")  # noqa: S608
+    assert [parent_id for _, parent_id in rows] == [7]
+
+
+async def test_the_plain_end_of_a_child_is_left_to_the_statement_that_knows_of_parents(scene: Scene) -> None:
+    """It changes nothing, and says so by leaving the child out of its answer."""
+    worker = await scene.worker()
+    await scene.enqueue(2)
+    child, other = await scene.claim(worker)
+    await scene.db.fetch("update holdfast.live_jobs set family_id = 5 where job_id = $1", child.id)
+    batch = [Ended(fence(child), Complete()), Ended(fence(other), Complete())]
+    assert await scene.run(attempts.complete_jobs(batch)) == [other.id]
+    assert (await scene.states())[child.id] == "running"
 
 
 async def test_starting_marks_only_what_was_buffered(scene: Scene) -> None:

@@ -25,6 +25,7 @@ HOT = [
     ("attempts", "claim_jobs"),
     ("attempts", "find_leftovers"),
     ("attempts", "claim_limited"),
+    ("attempts", "complete_jobs"),
     ("attempts", "finish_jobs"),
     ("attempts", "put_back_jobs"),
     ("attempts", "start_jobs"),
@@ -54,6 +55,7 @@ HOT = [
 ]
 # Written by the holders of attempts: each looks its rows up by job id, never among all that is held.
 FENCED = (
+    "complete_jobs",
     "finish_jobs",
     "put_back_jobs",
     "start_jobs",
@@ -175,7 +177,7 @@ async def test_a_plan_made_on_empty_tables_still_serves_a_backlog(scene: Scene) 
     worker = await scene.worker()
     await plan_of(session, scene.db.schema, "attempts", "claim_jobs")
     after = ", ".join(map(str, from_the_start(["default"])))
-    claim = f"execute claim_jobs ({worker}, '{{default}}', '{{greet}}', 5, 5, array[{after}])"
+    claim = f"execute claim_jobs ({worker}, '{{default}}', '{{greet}}', 5, 5, array[{after}], false)"
     assert await session.fetch(claim) == []
     await scene.db.fetch(BACKLOG, 50_000)
     shown = json.loads(await session.fetchval(f"explain (analyze, timing off, format json) {claim}"))

@@ -69,6 +69,28 @@ async def test_there_is_room_for_a_tenth_of_a_second(bench: Bench) -> None:
         assert abs(one.room - room) <= 1
 
 
+async def test_room_doubles_where_all_is_done_before_it_is_measured(bench: Bench) -> None:
+    """A worker that finds a backlog is at its pace after a few claims, however quick the first jobs are."""
+    one = bench.begin(most=1000)
+    rooms = list[int]()
+    for _ in range(5):
+        bench.work(0.001, pace=50_000 * 2 ** len(rooms))
+        one.measure()
+        rooms.append(one.room)
+    assert rooms == [100, 200, 400, 800, 1000]
+
+
+async def test_room_does_not_double_while_some_of_it_waits(bench: Bench) -> None:
+    """What was claimed ahead and has not begun says that it is enough."""
+    one = bench.begin()
+    bench.work(0.001, pace=50_000)
+    one.measure()
+    bench.buffer.put([claimed(1)])
+    bench.work(0.001, pace=200_000)
+    one.measure()
+    assert one.room == 100
+
+
 @pytest.mark.parametrize(("claim", "room"), [(0.01, 100), (0.03, 180), (0.5, 300)])
 async def test_there_is_room_for_as_long_as_claims_take(bench: Bench, claim: float, room: int) -> None:
     """Half of it has to outlast the next one; three tenths of a second are the most."""

@@ -62,8 +62,8 @@ class Demand:
     """What a worker wants to claim: *limit* jobs, of which the first *free* go to free slots at once.
 
     *more* are claimed ahead of permits of a limited queue, for which this worker has others running.
-    *after* says for each line of each queue behind which place to look; see `Marks`.  With *hurried* what somebody
-    has locked, or had, is left for a look that is not.
+    *after* says for each line of each queue behind which place to look; see `Marks`.  With *hurried* what
+    somebody has locked, or had, is left for a look that is not.
     """
 
     worker_id: int
@@ -120,6 +120,24 @@ def _horizon(rows: Sequence[Row]) -> Horizon:
     return Horizon(next_number, frozenset(msgspec.json.decode(running)), msgspec.json.decode(left), server)
 
 
+def are_plain(ended: Sequence[Ended]) -> bool:
+    """True where `complete_jobs` can end these: nothing is to be said of any, as of most jobs."""
+    return all(
+        type(one.decision) is Complete and one.decision.result is None and one.heir is None for one in ended
+    )
+
+
+def complete_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
+    """End attempts that `are_plain`, but for children; answers the jobs that it has ended."""
+    ended = sorted(ended, key=_BY_ID)
+    parameters = (
+        numbers([one.fence.job_id for one in ended]),
+        numbers([one.fence.attempt for one in ended]),
+        numbers([one.seconds for one in ended]),
+    )
+    return Statement("complete_jobs", _SQL["complete_jobs"], parameters, column)
+
+
 def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
     """End attempts and their jobs; answers the jobs whose lease still held.
 
@@ -128,9 +146,6 @@ def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
     permits = _Permits(ended)
     ended = sorted(ended, key=_BY_ID)
     decisions = [one.decision for one in ended]
-    if all(type(decision) is Complete and decision.result is None for decision in decisions):
-        # Most jobs end well and have nothing to say.
-        decisions = []
     parameters = (
         numbers([one.fence.job_id for one in ended]),
         numbers([one.fence.attempt for one in ended]),

@@ -143,7 +143,9 @@ class Buffer:
         if self._oldest > limit:
             return []
         given = self._without(lambda entry: entry[-2] <= limit)
-        self._oldest = min((entry[-2] for entry in chain(self._entries, *self._ahead.values())), default=limit)
+        self._oldest = min(
+            (entry[-2] for entry in chain(self._entries, *self._ahead.values())), default=limit
+        )
         return given
 
     def give_up_of(self, queues: Set[str]) -> list[ClaimedJob]:

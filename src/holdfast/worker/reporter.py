@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -182,8 +182,10 @@ class Reporter:
         *,
         is_last_word: bool = False,
     ) -> None:
+        if make is attempts.finish_jobs and attempts.are_plain(cast(Any, batch)):
+            batch = await self._complete(batch)
         pause = 0.05
-        while True:
+        while batch:
             try:
                 accepted = await self._database.run_read_committed(make(batch))
             except HoldfastError as error:
@@ -195,11 +197,24 @@ class Reporter:
                 pause = min(LONGEST_PAUSE, pause * 2)
                 # Whoever was declared lost meanwhile has been dropped from what is held.
                 batch = [one for one in batch if one.fence in self._held.fences]
-                if not batch:
-                    return
             else:
                 self._settle(batch, accepted)
                 return
+
+    async def _complete(self, batch: list[One]) -> list[One]:
+        """End what is completed and has nothing to say; answers those for which more has to be done."""
+        plain = attempts.complete_jobs(cast(Any, batch))
+        try:
+            accepted = await self._database.run_read_committed(plain)
+        except HoldfastError:
+            # Whatever is wrong is met again by the statement for everything, and dealt with there.
+            return batch
+        if len(accepted) == len(batch):
+            self._settle(batch, accepted)
+            return []
+        known = set(accepted)
+        self._settle([one for one in batch if one.fence.job_id in known], accepted)
+        return [one for one in batch if one.fence.job_id not in known]
 
     async def _write_singly(
         self, make: Callable[[Sequence[One]], Statement[list[int]]], batch: list[One], error: InputInvalid

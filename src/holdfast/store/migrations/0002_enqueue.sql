@@ -212,6 +212,7 @@ begin
             state = new_state, run_at = due, concurrency_key = enqueue_unique.concurrency_key, failures = 0,
             revision = new_revision, place = holdfast.next_place()
         where l.job_id = holder.job_id;
+        perform holdfast.unroute(holder.job_id);
         return row(holder.job_id, 'replaced')::holdfast.enqueued;
     end loop;
 end

@@ -253,7 +253,7 @@ begin
 end
 $$;
 
--- Whoever enqueues a command, by whatever way, means a runner.  A replaced job asks anew, so its old route goes.
+-- Whoever enqueues a command, by whatever way, means a runner.
 create function holdfast.place_command() returns trigger
 language plpgsql
 as $$
@@ -271,20 +271,25 @@ create constraint trigger place_command after insert on holdfast.live_jobs
     deferrable initially deferred
     for each row when (new.kind = 'command' and new.route_id is null) execute function holdfast.place_command();
 
-create function holdfast.unroute() returns trigger
+-- Lets a job that was replaced ask anew: enqueue_unique says so, for a trigger would be paid by each claim.
+create function holdfast.unroute(replaced bigint) returns void
 language plpgsql
 as $$
+declare
+    is_command boolean;
 begin
-    delete from holdfast.placements p where p.job_id = new.job_id;
-    update holdfast.live_jobs l set route_id = null where l.job_id = new.job_id and l.route_id is not null;
-    if new.kind = 'command' then
-        perform holdfast.place_job(new.job_id, '{}');
+    select l.kind = 'command' into is_command from holdfast.live_jobs l
+    where l.job_id = replaced and (l.kind = 'command' or l.route_id is not null);
+    if not found then
+        return;
     end if;
-    return null;
+    delete from holdfast.placements p where p.job_id = replaced;
+    update holdfast.live_jobs l set route_id = null where l.job_id = replaced and l.route_id is not null;
+    if is_command then
+        perform holdfast.place_job(replaced, '{}');
+    end if;
 end
 $$;
-create trigger unroute after update of revision on holdfast.live_jobs
-    for each row when (old.route_id is not null or new.kind = 'command') execute function holdfast.unroute();
 
 -- ---------------------------------------------------------------------------------------------
 -- Loss
