@@ -55,8 +55,9 @@ async def test_the_times_of_an_ended_attempt_are_in_order(scene: Scene, write: A
 async def test_a_plain_end_is_recorded_as_any_other(scene: Scene) -> None:
     """But for its times the row is the same, whichever statement wrote it."""
     worker = await scene.worker()
-    await scene.enqueue(2, parent_id=7)
+    await scene.enqueue(2)
     plain, other = await scene.claim(worker)
+    await scene.db.fetch("update holdfast.live_jobs set parent_id = 7")
     assert await scene.run(attempts.complete_jobs([Ended(fence(plain), Complete())])) == [plain.id]
     await scene.complete(other)
     row = "to_jsonb(f) - array['job_id', 'claimed_at', 'started_at', 'finished_at']"

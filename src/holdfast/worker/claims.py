@@ -35,6 +35,7 @@ class Claims:
     def _forget(self) -> None:
         """Trust nothing but what the database says next."""
         self._marks, self._recalled, self._looks_behind = Marks(), False, True
+        self._hurries, self._came_short = True, False
         self._server: float | None = None
 
     @property
@@ -68,14 +69,41 @@ class Claims:
             noted = await self._database.run(workers.find_settled(demand.kinds))
             self._marks = Marks(noted)
             self._recalled = True
-        queues = self._rounds.asked(demand.queues, time.monotonic(), every_one=behind)
-        after = self._marks.settled(queues) if behind else self._marks.tips(queues)
-        demand = replace(demand, queues=queues, after=after, hurried=not behind)
+        if not behind:
+            hurried = self._hurries
+            claimed = await self._from_tips(demand)
+            self._answered(is_short=len(claimed) < demand.limit, hurried=hurried)
+            if claimed or not hurried:
+                return claimed
+        found = await self._from_settled(demand)
+        self._answered(is_short=len(found) < demand.limit, hurried=False)
+        return found
+
+    def _answered(self, *, is_short: bool, hurried: bool) -> None:
+        self._looks_behind = is_short
+        if hurried:
+            self._came_short = is_short
+        else:
+            # Where much was passed over that could be had, each claim in a hurry would walk over all of it.
+            self._hurries = is_short or (self._hurries and not self._came_short)
+            self._came_short = False
+
+    async def _from_tips(self, demand: Demand) -> list[ClaimedJob]:
+        queues = self._rounds.asked(demand.queues, time.monotonic(), every_one=False)
+        after = self._marks.tips(queues)
+        return await self._claim(replace(demand, queues=queues, after=after, hurried=self._hurries))
+
+    async def _from_settled(self, demand: Demand) -> list[ClaimedJob]:
+        queues = self._rounds.asked(demand.queues, time.monotonic(), every_one=True)
+        return await self._claim(replace(demand, queues=queues, after=self._marks.settled(queues)))
+
+    async def _claim(self, demand: Demand) -> list[ClaimedJob]:
         claimed = await self._database.run(attempts.claim_jobs(demand))
         for job in claimed:
             self._marks.taken(job.queue, job.priority, job.place)
-        self._looks_behind = len(claimed) < demand.limit
-        self._rounds.answered(queues, {job.queue for job in claimed}, full=not self._looks_behind)
+        self._rounds.answered(
+            demand.queues, {job.queue for job in claimed}, full=len(claimed) == demand.limit
+        )
         return claimed
 
     async def _better(self, demand: Demand, below: int) -> list[ClaimedJob]:

@@ -5,9 +5,9 @@
 -- those that others hold.  Zero rows: nothing to do, every queue is paused or limited, or the worker may not claim.
 -- A queue has twenty lines: its priorities, each with those that came back before those that are fresh.  In $6 stands for
 -- each line of each queue the place after which to look: everything up to there is taken, but its dead rows may still be
--- in the index (rules/marks.py tells which places are safe).  Unless $7, rows are passed over that somebody has locked or
--- had locked: to learn that one is locked still costs three times as much as to see a mark, and where many claims are under
--- way each of them walks over what the others have.  Like a job whose transaction commits late, such a row is found by the next look.
+-- in the index (rules/marks.py tells which places are safe).  Unless $7, fresh jobs are passed over that
+-- somebody has locked or had: to learn that one is locked costs three times as much as to see its mark, and where many
+-- claims are under way each walks over what the others have.  (What came back was locked on its way, and keeps the mark.)
 -- jobs is met as it was when the statement began: a job replaced since then is left for the next claim, by its
 -- revision.  `= any (array[...])` here and below: no join but an index lookup for each job can be planned for it, so
 -- that a plan made while the tables were empty still holds when they are not.
@@ -26,7 +26,7 @@ with holder as (
               and c.place > (select $6::text::bigint[])[(asked.nth - 1) * 20 + line + 1]
               and c.place < case when line % 2 = 0 then 0 else 9223372036854775807 end
               and c.state = 'available' and c.concurrency_key is null and c.route_id is null and c.kind = any ($3::text[])
-              and ($7::boolean or c.xmax = '0'::xid)
+              and ($7::boolean or line % 2 = 0 or c.xmax = '0'::xid)
             order by c.place
             limit $5::integer
             for update skip locked
