@@ -22,9 +22,9 @@ class Ahead:
     Where claims take long, for the database is far away or many workers are at it, it is up to three tenths.
     The pace is that of slots which have work: time in which they wait for jobs does not count, for each slot
     its share, or a worker whose claims are slow would claim less and less.  It falls at once and rises by
-    halves, so that one lucky moment claims nothing that waits long.  Where all that was claimed is done
-    before a pace could be measured, there is room for twice as much: so a worker that finds a backlog is
-    at its pace after a few claims.
+    halves, so that one lucky moment claims nothing that waits long.  Where more is done than
+    there was room for before a pace can be measured, there is room for twice as much: so a worker that finds
+    a backlog is at its pace after a few claims.
     """
 
     def __init__(self, slots: Slots, buffer: Buffer, most: int) -> None:
@@ -48,7 +48,7 @@ class Ahead:
         # Too little work to tell a slower pace, or none at all, says nothing of it.
         if worked >= SPAN or passed >= FORGET or (pace > self._pace and passed >= SPAN):
             self._pace = pace if pace < self._pace else (self._pace + pace) / 2
-        elif not len(self._buffer) and done >= max(1, self.room):
+        elif done >= max(1, self.room):
             self._pace = max(self._pace, 2 * done / AHEAD)
         else:
             return
