@@ -35,9 +35,9 @@ def app() -> holdfast.App:
 
 
 async def begin(work: Any, app: holdfast.App, probe: Probe, **options: Any) -> None:
-    """Start a worker and wait until its leader has moved today's history where it belongs."""
+    """Start a worker and wait until it leads."""
     await work(app, **options)
-    await probe.wait_for("partition.tended", lambda fields: fields["partition"].startswith("job_logs"))
+    await probe.wait_for("leader.changed")
 
 
 def endings(record: Any) -> list[tuple[int, str]]:

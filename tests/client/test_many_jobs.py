@@ -98,9 +98,7 @@ async def test_jobs_are_found_by_when_they_were_enqueued_and_ended(
     assert await found(operator, ended_until=noon) == []
 
 
-async def test_jobs_are_found_by_their_worker(
-    operator: Operator, client: holdfast.Client, work: Any, probe: Any
-) -> None:
+async def test_jobs_are_found_by_their_worker(operator: Operator, client: holdfast.Client, work: Any) -> None:
     """A worker's jobs are those that it holds and those that it has ended."""
     app = holdfast.App()
 
@@ -110,7 +108,6 @@ async def test_jobs_are_found_by_their_worker(
     process = await work(app)
     (done,) = await put(client)
     await client.wait(done, timeout=10)
-    await probe.wait_for("partition.tended", lambda fields: fields["partition"].startswith("job_logs"))
     await put(client, delay=timedelta(days=1))
     assert await found(operator, worker_id=process.worker.worker_id) == [done]
     assert await found(operator, worker_id=process.worker.worker_id + 1) == []
