@@ -458,6 +458,8 @@ async def test_a_permit_from_the_database_goes_to_one_that_still_waits() -> None
     assert buffer.ahead == 0
     assert [(await buffer.take())[-1].id for _ in range(2)] == [1, 2]
     assert len(buffer) == 0
+    # A claimer that took the past for the age of what waits would never rest.
+    assert buffer.oldest(0.0) == 0.0
 
 
 async def test_what_waits_for_a_permit_is_given_up_like_the_rest() -> None:
@@ -468,5 +470,7 @@ async def test_what_waits_for_a_permit_is_given_up_like_the_rest() -> None:
     assert buffer.oldest(0.0) > 0
     assert [job.id for job in buffer.give_up_of({"others"})] == [3]
     assert not buffer.remove(9, 1)
+    assert buffer.give_up(older_than=60.0) == []
     assert sorted(job.id for job in buffer.give_up()) == [1, 2, 4]
     assert (len(buffer), buffer.ahead) == (0, 0)
+    assert buffer.oldest(0.0) == 0.0

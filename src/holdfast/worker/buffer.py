@@ -87,7 +87,7 @@ class Buffer:
 
     def _entered(self, jobs: Iterable[ClaimedJob]) -> list[Entry]:
         now = time.monotonic()
-        if not (self._entries or self._ahead):
+        if not (self._entries or self.ahead):
             self._oldest = now
         return [(job.priority, job.place, Fence(job.id, job.attempt), now, job) for job in jobs]
 
@@ -129,7 +129,7 @@ class Buffer:
 
     def oldest(self, default: float) -> float:
         """Return a moment before which nothing was put here that waits still, by the monotonic clock."""
-        return self._oldest if self._entries or self._ahead else default
+        return self._oldest if self._entries or self.ahead else default
 
     def hunger(self, now: float) -> float:
         """Return how many seconds slots have waited for jobs so far, all of them added up."""
