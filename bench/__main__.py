@@ -33,7 +33,10 @@ console = Console(width=None if sys.stdout.isatty() else 120)
 def measure(
     scenario: Annotated[str, typer.Option(help="Letters of scenarios, such as ABC.")] = "ABCDEFGW",
     only: Annotated[str, typer.Option(help="Names of contestants, comma-separated; empty: all.")] = "",
-    cell: Annotated[str, typer.Option(help="Only cells with this in their names, such as 'idle'.")] = "",
+    cell: Annotated[
+        list[str] | None,
+        typer.Option(help="Only cells with this in their names, such as 'idle'; may be given again."),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often each cell is measured.")] = 5,
     jobs: Annotated[int, typer.Option(min=0, help="Jobs of a drain; 0: 100,000, small 20,000.")] = 0,
     quick: Annotated[bool, typer.Option(help="A part of A, B, C and F, small, once: two minutes.")] = False,
@@ -49,7 +52,7 @@ def measure(
     results = Results.begin(jobs=scale.jobs, rounds=1 if quick else rounds)
     missing = run.absent(results, installs=not quick, tell=_tell)
     chosen = {name.strip() for name in only.split(",") if name.strip()}
-    named = [one for one in plan.all_cells() if cell in one.name]
+    named = [one for one in plan.all_cells() if not cell or any(part in one.name for part in cell)]
     cells = _chosen(named, scenario, chosen, missing, quick=quick)
     run.run(cells, scale, results, out / "results.json", _tell)
     _report(results, out)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.client.delivery_operator import DeliveryOperator
-from holdfast.maintenance.pruner import Pruner
+from holdfast.maintenance.pruner import FIRST_REST, Pruner
 from holdfast.model.audit import Mandate
 from holdfast.store import interventions, prune
 from holdfast.store.prune import Retention
@@ -22,6 +22,18 @@ SECOND = timedelta(seconds=1)
 # The first moments that are kept: completed jobs 14 whole days, others 30.
 KEPT_COMPLETED = datetime(2026, 1, 17, tzinfo=UTC)
 KEPT_FAILED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def test_who_begins_a_term_rests_before_it_prunes(scene: Scene, clock: Clock, duty: Any) -> None:
+    """Who has just started has jobs to see to, and what is old is in no hurry."""
+    await clock.set(NOON)
+    await ended(scene, NOON - 20 * DAY)
+    pruner = duty(Pruner, prune_rest=300.0)
+    pruner.leadership.term = await scene.lead()
+    assert await pruner.turn() == FIRST_REST
+    assert all((await remains(scene)).values())
+    await pruner.turn()
+    assert not any((await remains(scene)).values())
 
 
 async def test_a_job_goes_with_all_that_belongs_to_it(scene: Scene, clock: Clock, duty: Any) -> None:

@@ -14,26 +14,27 @@ Subscriber = Callable[[str, dict[str, Any]], None]
 class Events:
     """A fan-out of named events to subscribers, in the caller's thread.
 
-    Tests subscribe to wait for facts; production subscribes a log and the metrics.
+    Tests subscribe to wait for facts; production subscribes a log and the metrics.  Who emits for each job
+    asks first whether there are *subscribers*.
     """
 
     def __init__(self, *subscribers: Subscriber) -> None:
-        self._subscribers = subscribers
+        self.subscribers = subscribers
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Add *subscriber* and return a function that removes it again."""
-        self._subscribers += (subscriber,)
+        self.subscribers += (subscriber,)
         return lambda: self._remove(subscriber)
 
     def _remove(self, subscriber: Subscriber) -> None:
-        left = list(self._subscribers)
+        left = list(self.subscribers)
         left.remove(subscriber)
-        self._subscribers = tuple(left)
+        self.subscribers = tuple(left)
 
     def emit(self, event: str, **fields: Any) -> None:
         """Tell every subscriber of *event*; one that fails hurts neither the others nor who emits."""
         # A tuple: whoever subscribes or leaves meanwhile makes another one.
-        for subscriber in self._subscribers:
+        for subscriber in self.subscribers:
             try:
                 subscriber(event, fields)
             except Exception:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -104,7 +105,7 @@ def claim_limited(demand: Demand, queue: str) -> Statement[list[ClaimedJob]]:
 
 def _claimed(rows: Sequence[Row]) -> list[ClaimedJob]:
     # RETURNING promises no order: strict priority, then oldest first, is restored here.
-    return sorted((ClaimedJob(*row) for row in rows), key=_BEST_FIRST)
+    return sorted(starmap(ClaimedJob, rows), key=_BEST_FIRST)
 
 
 def find_leftovers(

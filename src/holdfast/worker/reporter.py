@@ -92,7 +92,7 @@ class Reporter:
         seconds = now - running.began
         if frees is not None:
             self._letting_go[fence] = frees
-        is_free = heir is None and self._held.permit(fence) is None
+        is_free = heir is None and (running.permit is None or running.permit.done())
         piles = self._free if is_free else self._linked
         if isinstance(decision, PutBack):
             piles.returned.waiting.append(Returned(fence, decision, seconds, kind))
