@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.maintenance.partitioner import RETRY, Partitioner
+from holdfast.maintenance.partitioner import DAYS_AHEAD, RETRY, Partitioner
 from holdfast.maintenance.pruner import Pruner
 from holdfast.store import partitions
 from holdfast.store.partitions import Partition, PartitionFate
@@ -32,6 +32,14 @@ async def test_partitions_are_made_for_today_and_three_days_ahead(
     await duty(Partitioner).lead(await scene.lead())
     for parent in PARENTS:
         assert (await partitions_of(scene, parent))[-1] == f"{parent}_20260119"
+
+
+async def test_a_new_schema_has_the_partitions_that_its_first_leader_would_make(scene: Scene) -> None:
+    """None is attached under the first jobs to end: whoever starts on a new schema has jobs to see to."""
+    for parent in PARENTS:
+        days = [name[-8:] for name in await partitions_of(scene, parent)]
+        first = datetime.strptime(days[0], "%Y%m%d").replace(tzinfo=UTC)
+        assert days == [f"{first + n * DAY:%Y%m%d}" for n in range(1 + DAYS_AHEAD)]
 
 
 async def test_what_ends_today_lies_in_the_partition_of_today(scene: Scene, clock: Clock, duty: Any) -> None:

@@ -43,6 +43,17 @@ async def test_a_claim_in_a_hurry_leaves_what_somebody_has_locked_or_had(scene: 
     assert ids(await scene.claim(worker)) == [locked]
 
 
+async def test_what_came_back_is_claimed_in_a_hurry_too(scene: Scene) -> None:
+    """It was locked on its way and keeps the mark, which says nothing of a lock that stands."""
+    worker = await scene.worker()
+    await scene.enqueue(1)
+    (job,) = await scene.claim(worker)
+    again = PutBack(Outcome.RETRIED, 0.0, counts=True, reason="for a test")
+    await scene.run(attempts.put_back_jobs([Returned(fence(job), again)]))
+    assert await scene.db.value("select xmax::text <> '0' from holdfast.live_jobs")
+    assert ids(await scene.claim(worker, hurried=True)) == [job.id]
+
+
 async def test_queues_are_served_in_the_order_asked_for(scene: Scene) -> None:
     """One statement claims from several queues, and takes the next queue only for what the former leaves."""
     worker = await scene.worker("a", "b", "c")

@@ -141,31 +141,6 @@ async def test_a_worker_is_told_of_no_more_than_could_overtake(
     rush.go_on()
 
 
-async def test_what_free_slots_take_at_once_is_no_reason_to_be_told_of_better(
-    client: holdfast.Client, work: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing waits for a slot: the worker says in its row that it sleeps, and nothing before that."""
-    told, noted, app, go = workers.wake_below, list[int](), holdfast.App(), asyncio.Event()
-
-    @app.job
-    async def step() -> None:
-        await go.wait()
-
-    def counted(worker_id: int, priority: int) -> Statement[bool]:
-        noted.append(priority)
-        return told(worker_id, priority)
-
-    async def has_noted() -> bool:
-        return bool(noted) and len(process.worker.held.running) == 3
-
-    monkeypatch.setattr(workers, "wake_below", counted)
-    await client.enqueue_many([step.job() for _ in range(3)])
-    process = await work(app, slots=10)
-    await eventually(has_noted)
-    assert noted == [ASLEEP]
-    go.set()
-
-
 async def test_what_came_before_the_worker_said_of_what_to_tell_it_is_not_missed(
     client: holdfast.Client,
     db: ThrowawayDatabase,

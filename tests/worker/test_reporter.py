@@ -1,14 +1,24 @@
-"""The reporter on its own: what becomes of decisions that cannot be written."""
+"""The reporter on its own: its statements, and what becomes of decisions that cannot be written."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
+import msgspec
+import pytest
+
+from holdfast.model.job import ClaimedJob
+from holdfast.model.outcome import Complete
 from holdfast.rules.outcome import released
 from holdfast.runtime.events import Events
-from holdfast.store.attempts import Fence
+from holdfast.store import attempts
+from holdfast.store.attempts import Ended, Fence
 from holdfast.store.database import Database
 from holdfast.testing import Probe, ThrowawayDatabase
+from holdfast.worker import reporter
 from holdfast.worker.reporter import Reporter
-from holdfast.worker.running import Held
+from holdfast.worker.running import Held, Running
+from tests.store.scene import Scene, fence
 
 
 async def test_a_stopped_reporter_gives_up_what_the_database_does_not_take(db: ThrowawayDatabase) -> None:
@@ -20,3 +30,83 @@ async def test_a_stopped_reporter_gives_up_what_the_database_does_not_take(db: T
     await probe.wait_for("report.delayed")
     await reporter.stop()
     assert [task for task in asyncio.all_tasks() if task.get_name() == "holdfast report"] == []
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[int]]]:
+    """Which statement was made for which jobs."""
+    told = list[tuple[str, list[int]]]()
+
+    def noting(make: Any) -> Any:
+        def noted(batch: Sequence[Ended]) -> Any:
+            told.append((make.__name__, [one.fence.job_id for one in batch]))
+            return make(batch)
+
+        return noted
+
+    for make in (attempts.complete_jobs, attempts.finish_jobs):
+        monkeypatch.setattr(attempts, make.__name__, noting(make))
+    return told
+
+
+async def completed(scene: Scene, *jobs: ClaimedJob) -> tuple[Held, Probe]:
+    """Report that these attempts are completed, all at once, and wait until that is written."""
+    held, probe = Held(), Probe()
+    reporter = Reporter(scene.db.database, held, Events(probe))
+    held.take(fence(job) for job in jobs)
+    for job in jobs:
+        reporter.report(Running.now(job), Complete())
+    await reporter.flush()
+    return held, probe
+
+
+async def test_plain_ends_have_a_statement_of_their_own_and_children_the_other(
+    scene: Scene, written: list[tuple[str, list[int]]]
+) -> None:
+    """What the cheaper one leaves out goes on to the one that knows of parents; nothing is lost or stale."""
+    worker = await scene.worker()
+    await scene.enqueue(3)
+    first, child, last = await scene.claim(worker)
+    await scene.db.fetch("update holdfast.live_jobs set family_id = 5 where job_id = $1", child.id)
+    held, probe = await completed(scene, first, child, last)
+    assert written == [("complete_jobs", [first.id, child.id, last.id]), ("finish_jobs", [child.id])]
+    assert set((await scene.states()).values()) == {"completed"}
+    assert (held.fences, probe.seen("attempts.stale")) == (set(), [])
+
+
+async def test_a_plain_end_whose_lease_is_lost_is_told_as_stale(
+    scene: Scene, written: list[tuple[str, list[int]]]
+) -> None:
+    """Neither statement takes it, the job is another attempt's, and the others of its batch are ended."""
+    worker = await scene.worker()
+    await scene.enqueue(2)
+    lost, mine = await scene.claim(worker)
+    stale = msgspec.structs.replace(lost, attempt=lost.attempt + 1)
+    held, probe = await completed(scene, stale, mine)
+    assert written == [("complete_jobs", [lost.id, mine.id]), ("finish_jobs", [lost.id])]
+    assert await scene.states() == {lost.id: "running", mine.id: "completed"}
+    assert probe.seen("attempts.stale") == [{"fences": [fence(stale)]}]
+    assert held.fences == set()
+
+
+async def test_a_surprise_after_a_part_is_written_brings_back_only_the_rest(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is recorded already is not written again and then told as stale."""
+    monkeypatch.setattr(reporter, "LONGEST_PAUSE", 0.01)
+    make, broken = attempts.finish_jobs, [True]
+
+    def breaks(batch: Sequence[Ended]) -> Any:
+        if broken.pop() if broken else False:
+            raise RuntimeError("a surprise")
+        return make(batch)
+
+    monkeypatch.setattr(attempts, "finish_jobs", breaks)
+    worker = await scene.worker()
+    await scene.enqueue(2)
+    plain, child = await scene.claim(worker)
+    await scene.db.fetch("update holdfast.live_jobs set family_id = 5 where job_id = $1", child.id)
+    held, probe = await completed(scene, plain, child)
+    await probe.wait_for("attempts.reported", lambda told: told["accepted"] == 1, times=2)
+    assert set((await scene.states()).values()) == {"completed"}
+    assert (held.fences, probe.seen("attempts.stale")) == (set(), [])

@@ -14,7 +14,8 @@ from holdfast.store.database import Database
 from holdfast.store.sqlfile import rendered
 from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
-from holdfast.worker import claimer, intake, slumber
+from holdfast.worker import claimer, intake, slots, slumber
+from holdfast.worker.ahead import Ahead
 from holdfast.worker.limits import Limits
 from tests.store.scene import Scene
 
@@ -63,6 +64,41 @@ async def test_slots_that_never_wait_let_the_loop_turn_together(client: holdfast
         await done.wait()
     assert sum(rows) == 1000
     assert max(rows) <= 2 * slots
+
+
+async def test_the_first_jobs_after_a_pause_share_a_turn_of_the_loop(
+    client: holdfast.Client,
+    work: Any,
+    db: ThrowawayDatabase,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A turn of the slots begins with its first job, however long ago the last one ended."""
+    monkeypatch.setattr(Ahead, "measure", lambda self: setattr(self, "room", 20))
+    app, rows, done = holdfast.App(), [0], asyncio.Event()
+
+    @app.job
+    async def step() -> None:
+        rows[-1] += 1
+        if sum(rows) == 10:
+            done.set()
+
+    def turn() -> None:
+        rows.append(0)
+        if not done.is_set():
+            asyncio.get_running_loop().call_soon(turn)
+
+    await work(app, slots=2, poll=NEVER)
+    for longest, shape in ((0.0, [2] * 5), (NEVER, [10])):
+        monkeypatch.setattr(slots, "LONGEST_RUN", longest)
+        rows[:] = [0]
+        done.clear()
+        await eventually(lambda: db.value("select true from holdfast.workers where wakes_below = 10"))
+        turn()
+        await client.enqueue_many([step.job() for _ in range(10)])
+        async with asyncio.timeout(30):
+            await done.wait()
+        assert [row for row in rows if row] == shape
 
 
 async def test_one_notification_drains_the_queue(

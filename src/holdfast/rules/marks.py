@@ -8,8 +8,9 @@ remembers two places for each line (a queue, a priority, and whether its jobs ar
 *settled*   up to here nothing available is left and nothing can turn up any more.  A look behind starts here.
 
 Between the two something may have been passed over: a job whose transaction commits later than that of a
-later place, a row that somebody had locked and let go.  A claim therefore starts from *settled* whenever
-the last one came back short and at least every half a second, so that no job waits longer than that.
+later place, a row that somebody had locked and let go, or one that bears the mark of a lock where a claim was
+in a hurry.  A claim therefore starts from *settled* whenever the last one came back short and at least every
+half a second, so that no job waits longer than that.
 
 *settled* moves by what two looks at the database say.  The first one notes the tips and the number of the
 next transaction.  Once a later look sees none of the transactions running that had begun by then, every

@@ -14,27 +14,20 @@ Subscriber = Callable[[str, dict[str, Any]], None]
 class Events:
     """A fan-out of named events to subscribers, in the caller's thread.
 
-    Tests subscribe to wait for facts; production subscribes a log and the metrics.  Who emits for each job
-    asks first whether there are *subscribers*.
+    Tests subscribe to wait for facts; production subscribes a log and the metrics.
     """
 
     def __init__(self, *subscribers: Subscriber) -> None:
-        self.subscribers = subscribers
+        self._subscribers = list(subscribers)
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Add *subscriber* and return a function that removes it again."""
-        self.subscribers += (subscriber,)
-        return lambda: self._remove(subscriber)
-
-    def _remove(self, subscriber: Subscriber) -> None:
-        left = list(self.subscribers)
-        left.remove(subscriber)
-        self.subscribers = tuple(left)
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
 
     def emit(self, event: str, **fields: Any) -> None:
         """Tell every subscriber of *event*; one that fails hurts neither the others nor who emits."""
-        # A tuple: whoever subscribes or leaves meanwhile makes another one.
-        for subscriber in self.subscribers:
+        for subscriber in tuple(self._subscribers):
             try:
                 subscriber(event, fields)
             except Exception:

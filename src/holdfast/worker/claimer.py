@@ -74,7 +74,7 @@ class Claimer(Service):
         self._half, self._half_ahead = 0, 0
         self._called = False
         self._overtaking = Overtaking(buffer, config.queues)
-        self._slumber = Slumber(database, self._below)
+        self._slumber = Slumber(database, lambda: self._overtaking.below)
         self._ahead = Ahead(slots, buffer, config.prefetch)
         slots.freed, reporter.settled = self._freed, self._reported
 
@@ -111,11 +111,6 @@ class Claimer(Service):
         """Look at the queues' limits again before the next claim."""
         self._limits.forget()
         self.wake()
-
-    def _below(self) -> int:
-        # What free slots take at once waits for none.
-        waits = len(self._buffer) > self._slots.count - self._slots.busy
-        return self._overtaking.below if waits else 0
 
     def _freed(self) -> None:
         # Where the last claim took all there was, a free slot is no reason to look again.

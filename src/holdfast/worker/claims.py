@@ -98,17 +98,17 @@ class Claims:
         return await self._claim(replace(demand, queues=queues, after=self._marks.settled(queues)))
 
     async def _claim(self, demand: Demand) -> list[ClaimedJob]:
-        claimed = await self._database.run(attempts.claim_jobs(demand))
-        for job in claimed:
-            self._marks.taken(job.queue, job.priority, job.place)
+        claimed = await self._take(demand)
         self._rounds.answered(
             demand.queues, {job.queue for job in claimed}, full=len(claimed) == demand.limit
         )
         return claimed
 
     async def _better(self, demand: Demand, below: int) -> list[ClaimedJob]:
-        after = self._marks.settled_above(below, demand.queues)
-        claimed = await self._database.run(attempts.claim_jobs(replace(demand, after=after)))
+        return await self._take(replace(demand, after=self._marks.settled_above(below, demand.queues)))
+
+    async def _take(self, demand: Demand) -> list[ClaimedJob]:
+        claimed = await self._database.run(attempts.claim_jobs(demand))
         for job in claimed:
             self._marks.taken(job.queue, job.priority, job.place)
         return claimed

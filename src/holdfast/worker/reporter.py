@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -167,12 +167,15 @@ class Reporter:
                 if written is not None:
                     await written
             for pile, batch in batches:
-                if batch:
-                    await self._write(pile.make, batch)
+                left = batch
+                if batch and pile is piles.ended and attempts.are_plain(batch):
+                    left = await self._complete(batch)
+                if left:
+                    await self._write(pile.make, left)
         except BaseException:
             # A decision must not be lost to a surprise: written twice it is refused, written never it hangs.
             for pile, batch in batches:
-                pile.waiting[:0] = batch
+                pile.waiting[:0] = [one for one in batch if one.fence in self._held.fences]
             raise
 
     async def _write(
@@ -182,10 +185,8 @@ class Reporter:
         *,
         is_last_word: bool = False,
     ) -> None:
-        if make is attempts.finish_jobs and attempts.are_plain(cast(Any, batch)):
-            batch = await self._complete(batch)
         pause = 0.05
-        while batch:
+        while True:
             try:
                 accepted = await self._database.run_read_committed(make(batch))
             except HoldfastError as error:
@@ -197,24 +198,26 @@ class Reporter:
                 pause = min(LONGEST_PAUSE, pause * 2)
                 # Whoever was declared lost meanwhile has been dropped from what is held.
                 batch = [one for one in batch if one.fence in self._held.fences]
+                if not batch:
+                    return
             else:
                 self._settle(batch, accepted)
                 return
 
-    async def _complete(self, batch: list[One]) -> list[One]:
+    async def _complete(self, batch: list[Ended]) -> list[Ended]:
         """End what is completed and has nothing to say; answers those for which more has to be done."""
-        plain = attempts.complete_jobs(cast(Any, batch))
         try:
-            accepted = await self._database.run_read_committed(plain)
+            accepted = await self._database.run_read_committed(attempts.complete_jobs(batch))
         except HoldfastError:
             # Whatever is wrong is met again by the statement for everything, and dealt with there.
             return batch
-        if len(accepted) == len(batch):
-            self._settle(batch, accepted)
-            return []
-        known = set(accepted)
-        self._settle([one for one in batch if one.fence.job_id in known], accepted)
-        return [one for one in batch if one.fence.job_id not in known]
+        left = list[Ended]()
+        if len(accepted) < len(batch):
+            known = set(accepted)
+            left = [one for one in batch if one.fence.job_id not in known]
+            batch = [one for one in batch if one.fence.job_id in known]
+        self._settle(batch, accepted)
+        return left
 
     async def _write_singly(
         self, make: Callable[[Sequence[One]], Statement[list[int]]], batch: list[One], error: InputInvalid

@@ -119,16 +119,14 @@ class Slots:
         running.permit = self._held.permit(fence)
         self._held.running[fence] = running
         self.busy += 1
-        if self._events.subscribers:
-            self._events.emit("attempt.started", running=running)
+        self._events.emit("attempt.started", running=running)
         try:
             decision = await self._performer.perform(running)
         finally:
             self.busy -= 1
             self._held.running.pop(fence, None)
         self.done += 1
-        if self._events.subscribers:
-            self._events.emit("attempt.ended", running=running, decision=decision)
+        self._events.emit("attempt.ended", running=running, decision=decision)
         queue = claimed.queue
         heir = self._heir(running, decision) if queue in self.turnover.watched else None
         frees = queue if heir is None and queue in self.limited else None

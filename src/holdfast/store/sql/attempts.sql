@@ -129,7 +129,7 @@ returning job_id;
 
 -- name: complete_jobs
 -- Ends attempts that have nothing to say but that they are completed, and their jobs: what finish_jobs does, for the case of
--- nearly all jobs at seven eighths of its price and, where few end at once, with a quarter less to do before the first.  $3 is how
+-- nearly all jobs at seven eighths of its price, and four fifths where few end at once.  $3 is how
 -- many seconds each handler ran.  The partition is named, so no trigger looks for parents of children: those are left to finish_jobs.
 -- Locks live_jobs rows in the order given, which is id order.
 -- An attempt that is missing from the answer has lost its lease or is a child, and nothing of it was written.
