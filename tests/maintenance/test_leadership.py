@@ -6,7 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 import holdfast
+from holdfast.maintenance.deliverer import Deliverer
+from holdfast.maintenance.duty import FIRST_MOMENT
 from holdfast.maintenance.leadership import Leadership
+from holdfast.maintenance.overseer import Overseer
+from holdfast.maintenance.partitioner import Partitioner
+from holdfast.maintenance.rescuer import Rescuer
+from holdfast.maintenance.scheduler import Scheduler
+from holdfast.maintenance.stager import Stager
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store import doctor, leader
@@ -33,6 +40,17 @@ async def test_the_row_says_who_leads(db: ThrowawayDatabase, probe: Probe) -> No
     one = candidate(db, probe, worker_id=42)
     await one.turn()
     assert await db.fetch("select holder, worker_id, term from holdfast.leader") == [(one.holder, 42, 1)]
+
+
+async def test_a_new_leader_is_left_its_first_moment_by_what_can_wait(scene: Scene, duty: Any) -> None:
+    """It has often just started, and what has to happen at once, its jobs before all, needs connections."""
+    rests = {}
+    for kind in (Stager, Rescuer, Scheduler, Overseer, Partitioner, Deliverer):
+        one = duty(kind)
+        one.leadership.term = await scene.lead()
+        rests[kind] = await one.turn() == FIRST_MOMENT
+        assert await one.turn() != FIRST_MOMENT
+    assert [kind for kind, rest in rests.items() if rest] == [Overseer, Partitioner, Deliverer]
 
 
 async def test_only_one_of_two_leads(db: ThrowawayDatabase, probe: Probe) -> None:

@@ -22,6 +22,10 @@ HELD = (
     "select coalesce(concurrency_key, '-') from holdfast.live_jobs where worker_id is not null and queue = $1"
 )
 INTERVALS = "select job_id, claimed_at, finished_at from holdfast.finished_jobs where queue = $1"
+READ = (
+    "select sum(seq_scan), sum(idx_tup_fetch) from pg_stat_xact_user_tables "
+    "where schemaname = $1 and relname in ('jobs', 'live_jobs')"
+)
 
 
 async def limit(scene: Scene, queue: str = "default", **columns: object) -> None:
@@ -378,19 +382,30 @@ async def test_claims_under_limits_read_by_index_only(scene: Scene, key: str, ro
     await scene.db.fetch(
         f"select holdfast.enqueue('greet', concurrency_key => {key}) from generate_series(1, 20000) n"  # noqa: S608 - from above
     )
-    read = (
-        "select sum(seq_scan), sum(idx_tup_fetch) from pg_stat_xact_user_tables "
-        "where schemaname = $1 and relname in ('jobs', 'live_jobs')"
-    )
     for _ in range(3):
         async with session.transaction():
             claimed = await scene.claim_limited(worker, free=20, connection=session)
-            scans, fetched = await session.fetchrow(read, scene.db.schema) or (None, None)
+            scans, fetched = await session.fetchrow(READ, scene.db.schema) or (None, None)
         assert len(claimed) == 20
         assert scans == 0
         assert fetched is not None
         assert fetched < rows
         await scene.complete(*claimed)
+
+
+async def test_where_keys_come_in_turn_half_of_what_is_wanted_is_not_looked_for_further(scene: Scene) -> None:
+    """The rest of the line has the same keys again, and none of them is free."""
+    worker, session = await scene.worker(), await scene.session()
+    await scene.db.fetch(
+        "select holdfast.enqueue('greet', concurrency_key => (n % 100)::text) from generate_series(1, 5000) n"
+    )
+    assert len(await scene.claim_limited(worker, free=0, wanted=75)) == 75
+    async with session.transaction():
+        claimed = await scene.claim_limited(worker, free=0, wanted=50, connection=session)
+        _, fetched = await session.fetchrow(READ, scene.db.schema) or (None, None)
+    assert len(claimed) == 25
+    assert fetched is not None
+    assert fetched < 500
 
 
 async def test_a_thousand_keys_are_claimed_in_good_time(scene: Scene) -> None:

@@ -50,6 +50,7 @@ class Deliverer(Duty):
     """
 
     name = "deliverer"
+    in_no_hurry = True
     _term = 0
     _last: Look | None = None
     _awaited: Look | None = None

@@ -9,13 +9,18 @@ from holdfast.runtime.service import Service
 from holdfast.store.database import Database
 
 NOT_LEADING = 3600.0
+# Who becomes leader has often just started, and has jobs to see to: what is in no hurry rests for so many seconds.
+FIRST_MOMENT = 1.0
 
 
 class Duty(Service):
     """A service that takes turns only as leader.
 
-    A subclass writes `lead`, and `first_rest` where a term begins with a rest.
+    A subclass writes `lead`.  One that is *in_no_hurry* leaves a new leader its first moment; `first_rest` is
+    for those that rest longer.
     """
+
+    in_no_hurry = False
 
     def __init__(
         self, database: Database, leadership: Leadership, config: MaintenanceConfig, events: Events
@@ -38,7 +43,7 @@ class Duty(Service):
     @property
     def first_rest(self) -> float:
         """How many seconds to rest in a new term before its first round."""
-        return 0.0
+        return FIRST_MOMENT if self.in_no_hurry else 0.0
 
     async def lead(self, term: int) -> float:
         """Do one round in *term*; answer how many seconds to rest."""

@@ -17,6 +17,7 @@ class Overseer(Duty):
     """Takes assignments back that went nowhere, while runners are there."""
 
     name = "overseer"
+    in_no_hurry = True
 
     async def lead(self, term: int) -> float:
         """Look once after offers, stalls and pins."""

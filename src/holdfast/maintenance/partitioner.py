@@ -18,6 +18,7 @@ class Partitioner(Duty):
     """
 
     name = "partitioner"
+    in_no_hurry = True
 
     async def lead(self, term: int) -> float:
         """Make what is missing, drop what is empty and old."""

@@ -95,7 +95,8 @@ create index live_jobs_available_keyed on holdfast.live_jobs (queue, concurrency
     where state = 'available' and concurrency_key is not null;
 create index live_jobs_scheduled on holdfast.live_jobs (run_at, job_id) where state = 'scheduled';
 create index live_jobs_held on holdfast.live_jobs (worker_id) where worker_id is not null;
-create index live_jobs_held_keyed on holdfast.live_jobs (queue, concurrency_key)
+-- Its rows come and go: to pack those of one key together costs more than all else about them.
+create index live_jobs_held_keyed on holdfast.live_jobs (queue, concurrency_key) with (deduplicate_items = off)
     where worker_id is not null and concurrency_key is not null;
 create unique index live_jobs_unique on holdfast.live_jobs (unique_key) where unique_key is not null;
 

@@ -16,8 +16,8 @@ create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, pl
     where state = 'available' and num_nulls(concurrency_key) = 0 and route_id is null;
 
 -- Locks and returns up to *wanted* available jobs with a concurrency key, the best first, as many of each key as its limit
--- leaves; skips rows that others have locked.  Where keys come in turn, as many places as there are full keys and *wanted*
--- jobs are enough; where many jobs of a key stand together, the front of the line is enough as a rule, and always enough for
+-- leaves; skips rows that others have locked.  Where keys come in turn, a few more places than *wanted* jobs bring half of these, which
+-- is enough; where many jobs of a key stand together, the front of the line is enough as a rule, and always enough for
 -- what is to wait in a buffer.  Where it is taken up by keys without room, or by locked rows, and has less than *free* jobs, more
 -- of it is read, and then all keys are walked by index, so that the cost goes with keys and not with jobs.  Where keys
 -- are scarcer than what is wanted, no worker buffers more than its share of them, for others may have free slots.  Only under
@@ -30,7 +30,7 @@ as $$
 declare
     busy jsonb;
     full_keys text[];
-    fronts integer[] := array[16 * wanted + 50, greatest(16 * wanted, 40 * free) + 500];
+    fronts integer[] := array[5 * wanted / 4 + 50, 16 * wanted + 50, greatest(16 * wanted, 40 * free) + 500];
     front integer;
     seen integer;
     fitting bigint[];
@@ -38,7 +38,7 @@ declare
     taken integer;
     locked bigint[];
 begin
-    select coalesce(jsonb_object_agg(h.concurrency_key, h.running), '{}'),
+    select coalesce(jsonb_object_agg(h.concurrency_key, h.running) filter (where key_limit > 1), '{}'),
            coalesce(array_agg(h.concurrency_key) filter (where h.running >= key_limit), '{}')
     into busy, full_keys
     from (
@@ -46,12 +46,9 @@ begin
         where r.queue = queue and r.concurrency_key is not null and r.worker_id is not null
         group by r.concurrency_key
     ) h;
-    if 2 * wanted + cardinality(full_keys) + 50 < fronts[1] then
-        fronts := array_prepend(2 * wanted + cardinality(full_keys) + 50, fronts);
-    end if;
     foreach front in array fronts loop
         with line as materialized (
-            select c.job_id, c.concurrency_key as key, c.priority::bigint as priority, c.place
+            select c.job_id, c.concurrency_key as key, c.priority, c.place
             from holdfast.live_jobs c
             where c.queue = queue and c.state = 'available' and num_nulls(c.concurrency_key) = 0 and c.route_id is null
               and c.kind = any (kinds)
@@ -60,22 +57,22 @@ begin
         ), heads as (
             -- Full keys are left out by hash: to look each job's key up costs more than the job.  Where each key has room for
             -- one, so does a rank among its others.
-            select min(array[l.priority, l.place, l.job_id]) as head, l.key from line l
-            where key_limit = 1 and l.key not in (select unnest(full_keys))
-            group by l.key
+            (select distinct on (l.key) l.* from line l
+             where key_limit = 1 and l.key not in (select unnest(full_keys))
+             order by l.key, l.priority, l.place)
             union all
-            select array[r.priority, r.place, r.job_id], r.key
+            select r.job_id, r.key, r.priority, r.place
             from (
                 select l.*, row_number() over (partition by l.key order by l.priority, l.place) as nth from line l
                 where key_limit > 1 and l.key not in (select unnest(full_keys))
             ) r
             where r.nth <= key_limit - coalesce((busy ->> r.key)::integer, 0)
         ), best as (
-            select h.head[3] as job_id, h.key from heads h order by h.head limit wanted
+            select h.job_id, h.key from heads h order by h.priority, h.place limit wanted
         )
         select (select count(*) from line), array(select b.job_id from best b), array(select b.key from best b)
         into seen, fitting, their_keys;
-        continue when front < 16 * wanted + 50 and seen = front and cardinality(fitting) < wanted;
+        continue when front < 16 * wanted + 50 and seen = front and cardinality(fitting) < greatest(free, wanted / 2);
         taken := wanted;
         if cardinality(fitting) < wanted then
             select greatest(free, cardinality(fitting) / greatest(1, count(*))) into taken from holdfast.workers w
@@ -267,7 +264,7 @@ begin
         attempt = l.attempt + case when l.job_id = any (held) then 0 else 1 end, worker_id = taker, claimed_at = present,
         progress = null, progress_note = null, ahead = l.job_id = any (early)
     from holdfast.jobs j
-    where l.job_id = any (best) and j.id = any (array[l.job_id]) and j.revision >= l.revision
+    where l.job_id = any (best) and j.id >= l.job_id and j.id <= l.job_id and j.revision >= l.revision
     returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
               j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
               date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect, l.ahead, l.job_id = any (held);
