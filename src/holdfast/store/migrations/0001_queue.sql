@@ -59,7 +59,8 @@ $$;
 -- when it becomes available again, so before all fresh ones.  Either way places only grow, which is what lets a
 -- claim begin behind the last one it took instead of walking over the dead: see claim_jobs.
 create table holdfast.live_jobs (
-    job_id              bigint primary key,
+    -- Half empty at first: each job is in it a second time when it is claimed, and no page has to make room for that.
+    job_id              bigint primary key with (fillfactor = 45),
     place               bigint not null default holdfast.next_place(),
     queue               text not null,
     kind                text not null,
