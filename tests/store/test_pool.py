@@ -130,6 +130,36 @@ async def test_a_connection_has_one_user_at_a_time(door: Door) -> None:
     assert pool.take_idle() is None
 
 
+async def test_a_statement_is_run_where_its_plan_is(door: Door) -> None:
+    """Of what is idle, what has run it before, the last of these first; else what was used last."""
+    pool = Pool(door.connect, 3)
+    one, other, third = [await pool.take() for _ in range(3)]
+    pool.has_run(one, "claim")
+    pool.has_run(other, "claim")
+    pool.has_run(other, "finish")
+    for connection in (one, other, third):
+        pool.give_back(connection)
+    assert [pool.take_idle(name) for name in ("claim", "claim", "claim")] == [other, one, third]
+    for connection in (third, one, other):
+        pool.give_back(connection)
+    assert pool.take_idle("never run") is other
+    assert pool.take_idle("finish") is one
+    one.terminate()
+    pool.give_back(one)
+    assert pool.take_idle("claim") is third
+
+
+async def test_a_database_knows_which_connection_has_run_what(config: DatabaseConfig) -> None:
+    """Two statements that are run again and again, each after the other, keep to a connection each."""
+    database = Database(replace(config, pool_size=2))
+    await database.open()
+    who, too = WHO, replace(WHO, name="who else")
+    first, second = await asyncio.gather(database.run(who), database.run(too))
+    assert first != second
+    assert [await database.run(one) for one in (who, too, too, who, who)] == [first, second, second, first, first]
+    await database.close()
+
+
 async def test_who_waits_longest_is_served_first(door: Door) -> None:
     """A connection that is given back goes to the first in line, and nobody who comes later overtakes it."""
     pool = Pool(door.connect, 1)

@@ -242,7 +242,8 @@ class Database:
             return await run_on(connection, statement, self.schema)
         pool = self._opened()
         # What `connection` does, without the price of a generator: nearly every statement comes through here.
-        lent = pool.take_idle() or await pool.take()
+        lent = pool.take_idle(statement.name) or await pool.take()
+        pool.has_run(lent, statement.name)
         try:
             return await begun_anew(lambda: run_on(lent, statement, self.schema))
         except CUT_OFF as error:
