@@ -9,7 +9,8 @@ from holdfast.runtime.service import Service
 from holdfast.store.database import Database
 
 NOT_LEADING = 3600.0
-# Who becomes leader has often just started, and has jobs to see to: what is in no hurry rests for so many seconds.
+# Who becomes leader has often just started, and has jobs to see to: what is in no hurry rests for so many
+# seconds.
 FIRST_MOMENT = 1.0
 
 
