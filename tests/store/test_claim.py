@@ -54,6 +54,15 @@ async def test_what_came_back_is_claimed_in_a_hurry_too(scene: Scene) -> None:
     assert ids(await scene.claim(worker, hurried=True)) == [job.id]
 
 
+async def test_a_claim_finds_room_in_the_primary_key(scene: Scene) -> None:
+    """Each job is in it a second time then; to search full pages for what may go, and split them, is dear."""
+    worker, size = await scene.worker(), "select pg_relation_size('holdfast.live_jobs_pkey')"
+    await scene.db.fetch("select holdfast.enqueue('greet') from generate_series(1, 5000)")
+    before = await scene.db.value(size)
+    assert len(await scene.claim(worker, limit=5000, free=0)) == 5000
+    assert await scene.db.value(size) <= 1.1 * before
+
+
 async def test_queues_are_served_in_the_order_asked_for(scene: Scene) -> None:
     """One statement claims from several queues, and takes the next queue only for what the former leaves."""
     worker = await scene.worker("a", "b", "c")
