@@ -187,6 +187,16 @@ class Yard:
             while machine.worker_id not in self.desk.dispatcher.waiting:  # noqa: ASYNC110 - held back, it says nothing
                 await asyncio.sleep(0.005)
 
+    async def desk_hears_of(self, machine: Machine) -> None:
+        """Wait until the notification of a drain or a resume of the machine, which has spoken, has come.
+
+        A request that it overtakes is answered with nothing, for the machine to ask again.
+        """
+        known = self.desk.hearing._known
+        async with asyncio.timeout(5):
+            while any(one.worker_id == machine.worker_id for one in known):  # noqa: ASYNC110 - it forgets in silence
+                await asyncio.sleep(0.005)
+
     async def lead(self) -> int:
         """Become leader; answers the term."""
         term: int | None = await self.db.database.run(leader.lead("yard", None, 600.0))

@@ -230,7 +230,7 @@ async def test_a_drain_holds_through_heartbeats_restarts_and_absence(yard: Yard)
     assert again.registered.draining
     assert (await again.sync(free=2)).hold == []
     await workers.resume(machine.worker_id)
-    yard.desk.hearing.forget()
+    await yard.desk_hears_of(again)
     assert len((await again.sync(free=2)).hold) == 2
 
 
