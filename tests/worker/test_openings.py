@@ -91,6 +91,22 @@ async def test_room_that_its_worker_has_no_use_for_is_passed_on(
         await stopping
 
 
+async def test_a_claim_of_what_has_to_wait_says_nothing_of_room(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker without a free slot may claim ahead of permits and find few, while others have the slots."""
+    monkeypatch.setattr(openings, "PATIENCE", NEVER)
+    await Operator(hall.db.database, "tester").queues.limit(QUEUE, 1, create=True)
+    await hall.fill(None)
+    worker = hall.busy.worker
+    worker.slots.turnover.room = lambda _: 5
+    worker.claimer.openings.note({QUEUE})
+    found = await worker.claimer.intake.claim((QUEUE,), free=0, wanted=0)
+    assert [job.ahead for job in found] == [True]
+    assert set(worker.claimer.openings._noted) == {QUEUE}
+    hall.go.set()
+
+
 async def test_room_that_comes_about_under_a_claim_is_none_that_the_claim_has_seen(
     db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,7 +97,8 @@ class Intake:
                 rest = replace(demand, queues=asked, free=open_slots, limit=most, more=more)
                 asked_at = time.monotonic()
                 found = await self._ask(rest, is_limited=asked[0] in limited)
-                if len(found) < most + more:
+                # Who asked for nothing but what may wait has not looked for room.
+                if most and len(found) < most + more:
                     self._openings.looked(asked[0], asked_at)
                 taken += self._keep(rest, found, favoured=is_turn)
                 claimed += found
