@@ -135,12 +135,12 @@ def _costs(results: Results) -> Iterator[Verdict]:
 
 
 def _scaling(results: Results) -> Iterator[Verdict]:
-    steps = [scaling.case(slots, 1) for slots in scaling.SLOTS]
+    steps = [scaling.case(slots, processes) for slots, processes in scaling.FLEETS]
     ours = partial(against, results, other=HOLDFAST.name)
     for less, more in pairwise(steps):
         yield from ours(more, what=f"G: {more.name} ÷ {less.name}", bound=NOISE, of=less)
-    most = scaling.case(scaling.SLOTS[-1], scaling.PROCESSES[-1])
-    yield from ours(most, what=f"G: {most.name} ÷ {steps[-1].name}", bound=1.0, of=steps[-1])
+    one = scaling.case(scaling.SLOTS[-1], 1)
+    yield from ours(steps[-1], what=f"G: {steps[-1].name} ÷ {one.name}", bound=1.0, of=one)
 
 
 def _runs(results: Results) -> Iterator[Verdict]:
