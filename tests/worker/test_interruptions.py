@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.app.handler import JobRequest
+from holdfast.errors import DatabaseUnavailable
+from holdfast.store.database import Database
+from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
+from holdfast.worker import claimer
+from holdfast.worker.ahead import Ahead
+from holdfast.worker.executors import Executors
+from holdfast.worker.running import Running
 from tests.worker import handlers
 
 REFUSED = "progress:LeaseLost save:LeaseLost delete:LeaseLost transaction:LeaseLost check:LeaseLost"
@@ -114,6 +122,121 @@ async def test_a_cancel_stops_a_running_handler(
         await client.wait(job.id, timeout=20)
     if executor != "thread":
         await _came_to_an_end(executor, pid, tmp_path, eventually)
+
+
+@pytest.fixture
+def held_up(work: Any) -> Any:
+    """A worker with a lease so long that no renewal looks for cancels, and a kind that waits: "it"."""
+
+    async def start() -> Any:
+        return await work(app, slots=1, poll=60, ttl=600.0)
+
+    app = holdfast.App()
+
+    @app.job(kind="it")
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    return start
+
+
+async def test_a_cancel_is_looked_for_again_that_the_database_could_not_be_asked_for(
+    held_up: Any, client: holdfast.Client, cancel: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be away for a moment."""
+    worker, run, asked = (await held_up()).worker, Database.run, list[str]()
+
+    async def away_once(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        if statement.name == "cancel_requests":
+            asked.append(statement.name)
+            if len(asked) == 1:
+                raise DatabaseUnavailable("it is away")
+        return await run(database, statement, *rest)
+
+    job = await client.enqueue(JobRequest("it", "{}"))
+    await eventually(lambda: asyncio.sleep(0, worker.held.running))
+    # The look of the start is over.
+    await eventually(lambda: asyncio.sleep(0, worker.attention._asked == worker.attention._answered))
+    monkeypatch.setattr(Database, "run", away_once)
+    await cancel(job.id)
+    with pytest.raises(holdfast.JobCancelled):
+        await client.wait(job.id, timeout=20)
+    assert len(asked) > 1
+
+
+async def test_a_cancel_that_comes_before_the_answer_of_the_claim_is_heard(
+    held_up: Any,
+    client: holdfast.Client,
+    cancel: Any,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The claim is committed, so the worker is told, but does not know of the job yet."""
+    worker, run, claims = (await held_up()).worker, Database.run, list[int]()
+
+    async def late(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        answer = await run(database, statement, *rest)
+        if statement.name == "claim_jobs" and answer:
+            claims.append(answer[0].id)
+            told = worker.attention.turned_at
+            await cancel(answer[0].id)
+            await eventually(lambda: asyncio.sleep(0, worker.attention.turned_at > told))
+        return answer
+
+    monkeypatch.setattr(Database, "run", late)
+    job = await client.enqueue(JobRequest("it", "{}"))
+    with pytest.raises(holdfast.JobCancelled):
+        await client.wait(job.id, timeout=20)
+    assert claims == [job.id]
+
+
+@pytest.mark.parametrize("cause", ["a cancel", "a lost lease"])
+async def test_who_is_stopped_while_its_beginning_is_recorded_does_not_begin(
+    work: Any,
+    client: holdfast.Client,
+    db: ThrowawayDatabase,
+    cancel: Any,
+    lose: Any,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    cause: str,
+) -> None:
+    """A job that may have ended a worker begins once that is written, and much may happen meanwhile."""
+    monkeypatch.setattr(Ahead, "measure", lambda self: setattr(self, "room", 1))
+    monkeypatch.setattr(claimer, "STALE", 60.0)
+    app, go, begun, note = holdfast.App(), asyncio.Event(), list[int](), Executors.note_begun
+
+    @app.job
+    async def first() -> None:
+        await go.wait()
+
+    @app.job
+    async def suspect(job: holdfast.Job) -> None:
+        begun.append(job.attempt)
+
+    worker = (await work(app, slots=1, ttl=600.0 if cause == "a cancel" else 1.0)).worker
+    await client.enqueue(first.job())
+    await eventually(lambda: asyncio.sleep(0, worker.held.running))
+    job = await client.enqueue(suspect.job(), delay=0.2)
+    await db.fetch("update holdfast.live_jobs set suspect = true where job_id = $1", job.id)
+
+    async def late(executors: Executors, running: Running) -> bool:
+        known = await note(executors, running)
+        monkeypatch.setattr(Executors, "note_begun", note)
+        await (cancel(job.id) if cause == "a cancel" else lose())
+        await eventually(lambda: asyncio.sleep(0, running.cause))
+        return known
+
+    monkeypatch.setattr(Executors, "note_begun", late)
+    await eventually(lambda: asyncio.sleep(0, len(worker._buffer) == 1))
+    go.set()
+    if cause == "a cancel":
+        with pytest.raises(holdfast.JobCancelled):
+            await client.wait(job.id, timeout=20)
+        assert begun == []
+    else:
+        await client.wait(job.id, timeout=20)
+        assert begun == [2]
 
 
 async def test_a_lost_lease_stops_the_handler_and_the_job_runs_again(

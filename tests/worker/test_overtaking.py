@@ -111,6 +111,27 @@ async def test_what_is_urgent_goes_before_what_was_claimed_ahead(
     assert rush.begun[begun] == "urgent"
 
 
+@pytest.mark.parametrize("rest", [3, 9], ids=["of the same priority", "that are less urgent still"])
+async def test_what_is_urgent_is_looked_for_whatever_else_waits(
+    client: holdfast.Client,
+    db: ThrowawayDatabase,
+    rush: Rush,
+    claimed: Any,
+    eventually: Eventually,
+    rest: int,
+) -> None:
+    """How many jobs of the buffer go before its worst says nothing of those that go before what is urgent."""
+    await client.enqueue_many([rush.step.job("low") for _ in range(18)], priority=3)
+    await client.enqueue_many([rush.step.job("low") for _ in range(3000)], priority=rest)
+    begun = await rush.stand_still()
+    await eventually(lambda: db.value("select wakes_below = $1 from holdfast.workers", rest))
+    urgent = await client.enqueue(rush.step.job("urgent"), priority=0)
+    await claimed(urgent.id)
+    rush.go_on()
+    await client.wait(urgent.id, timeout=20)
+    assert rush.begun[begun] == "urgent"
+
+
 async def test_all_that_is_urgent_goes_first_however_much_it_is(
     client: holdfast.Client, db: ThrowawayDatabase, rush: Rush, eventually: Eventually
 ) -> None:

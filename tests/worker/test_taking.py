@@ -39,6 +39,27 @@ async def test_a_freed_slot_claims_at_once(client: holdfast.Client, work: Any) -
     assert [await client.wait(handle.id, timeout=20) for handle in handles] == list(range(25))
 
 
+async def test_slots_that_end_together_claim_at_once(
+    client: holdfast.Client, work: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them see the buffer as it was before the first of them has taken from it."""
+    monkeypatch.setattr(claimer, "STALE", NEVER)
+    monkeypatch.setattr(Ahead, "measure", lambda self: setattr(self, "room", 1))
+    app, gate, stays = holdfast.App(), asyncio.Event(), asyncio.Event()
+    begun = list[int]()
+
+    @app.job
+    async def step(n: int) -> None:
+        begun.append(n)
+        await (gate if n < 10 else stays).wait()
+
+    await client.enqueue_many([step.job(n) for n in range(100)])
+    worker = (await work(app, slots=10, poll=NEVER)).worker
+    await eventually(lambda: asyncio.sleep(0, (len(begun), len(worker._buffer)) == (10, 1)))
+    gate.set()
+    await eventually(lambda: asyncio.sleep(0, len(begun) == 20))
+
+
 async def test_slots_that_never_wait_let_the_loop_turn_together(client: holdfast.Client, work: Any) -> None:
     """Handlers of half a millisecond keep the loop once in a turn for each slot, and not row after row."""
     app, slots = holdfast.App(), 20

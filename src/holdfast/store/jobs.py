@@ -147,6 +147,14 @@ def announce_room(queues: Sequence[str]) -> Statement[list[int]]:
     return Statement("announce_room", _SQL["announce_room"], (list(queues),), column)
 
 
+def announce_room_for_others(
+    queues: Sequence[str], kinds: Sequence[str], worker_id: int
+) -> Statement[list[int]]:
+    """Wake them where a worker of these kinds, which has found nothing more, leaves something to others."""
+    parameters = (list(queues), list(kinds), worker_id)
+    return Statement("announce_room_for_others", _SQL["announce_room_for_others"], parameters, column)
+
+
 def mark_keyed(queues: Sequence[str], keys: Sequence[str | None]) -> Statement[list[int]]:
     """Remember which queues have concurrency keys."""
     return Statement("mark_keyed", _SQL["mark_keyed"], (list(queues), list(keys)), column)

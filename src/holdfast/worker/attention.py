@@ -29,12 +29,19 @@ class Attention(Service):
         self._database, self._held = database, held
         self._buffer, self._reporter = buffer, reporter
         self.revive: Callable[[], Awaitable[None]] | None = None
-        self._asked = False
+        self._asked, self._answered, self._asks_again = 0, 0, False
 
     def wake(self) -> None:
         """Look for cancels at the next turn, at once."""
-        self._asked = True
+        self._asked += 1
+        self._asks_again = True
         super().wake()
+
+    def claimed(self) -> None:
+        """Look once more: of what a claim has brought that was under way nothing was known the last time."""
+        if self._asks_again:
+            self.wake()
+            self._asks_again = False
 
     async def turn(self) -> float:
         """Revive a lost worker, mark what has begun, pass cancels on."""
@@ -42,10 +49,10 @@ class Attention(Service):
             await self.revive()
             self.revive = None
         await self._mark_started()
-        if self._asked:
-            self._asked = False
+        if (asked := self._asked) != self._answered:
             if self._held.fences:
                 await self._pass_cancels_on()
+            self._answered = asked
         return WORTH_MARKING
 
     async def _mark_started(self) -> None:

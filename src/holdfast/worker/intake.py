@@ -30,8 +30,8 @@ class Intake:
 
     Nothing is claimed while there is no worker row to claim for, nor once it *is_closed*; what a claim
     brings that was under way then goes back as well.  *has_more* says whether the last claim took as much as
-    it wanted; *again* is called when another one may take what that could not.  What a claim may have left
-    behind whose answer was lost is given back by its *strays*.
+    it wanted; *again* is called when another one may take what that could not, *kept* when a claim has brought
+    something.  What a claim may have left behind whose answer was lost is given back by its *strays*.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Intake:
         self.worker_id = 0
         self.is_closed, self.has_more = False, True
         self.again: Callable[[], None] = lambda: None
+        self.kept: Callable[[], None] = lambda: None
         self.strays = Strays(database, held, reporter)
         limits.changed = self._limits_changed
 
@@ -61,6 +62,7 @@ class Intake:
         """Claim for this worker row from now on, and just the kinds that it names."""
         self.worker_id, self._kinds = worker_id, kinds
         self._limits.forget()
+        self._openings.begin(worker_id, kinds)
         self._claims = Claims(self._database)
 
     def close(self, reason: str = NOTHING_MORE) -> None:
@@ -97,8 +99,8 @@ class Intake:
                 rest = replace(demand, queues=asked, free=open_slots, limit=most, more=more)
                 asked_at = time.monotonic()
                 found = await self._ask(rest, is_limited=asked[0] in limited)
-                # Who asked for nothing but what may wait has not looked for room.
-                if most and len(found) < most + more:
+                # Who has no slot free is given its share of keys, or what has to wait, and learns nothing of room.
+                if sum(not job.ahead for job in found) < open_slots:
                     self._openings.looked(asked[0], asked_at)
                 taken += self._keep(rest, found, favoured=is_turn)
                 claimed += found
@@ -179,6 +181,8 @@ class Intake:
             self._held.take(self._buffer.put_ahead(job for job in new if job.ahead))
             new = [job for job in new if not job.ahead]
         self._held.take(self._buffer.put(new, favoured=favoured))
+        if claimed:
+            self.kept()
         return len(self._buffer) - before
 
     def _permitted(self, held: list[ClaimedJob], *, favoured: bool) -> None:
@@ -189,9 +193,14 @@ class Intake:
             # It was handed one meanwhile: there is one too many, once that is reported.
             reported = self._held.permit(Fence(job.id, job.attempt))
             if reported is None:
-                self.again()
+                self._let_go(job.queue)
             else:
-                reported.add_done_callback(lambda _: self.again())
+                reported.add_done_callback(lambda _, queue=job.queue: self._let_go(queue))
+
+    def _let_go(self, queue: str) -> None:
+        """Claim what a permit is for that nobody uses, or tell those who may."""
+        self._openings.note({queue})
+        self.again()
 
     def _limits_changed(self, limited: Mapping[str, bool], stricter: Set[str]) -> None:
         self._slots.turnover.watch(queue for queue, is_capped in limited.items() if is_capped)

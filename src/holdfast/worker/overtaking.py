@@ -57,7 +57,7 @@ class Overtaking:
     def pause(self, low: int) -> float:
         """Return how many seconds to wait before the next look.
 
-        None is due before at most *low* jobs are left that go before others: `has_room` tells when.
+        None is due before at most *low* jobs are left that go before it: `has_room` tells when.
         """
         worst, self._is_crowded = self._buffer.worst, False
         if self._best >= worst:
@@ -65,13 +65,18 @@ class Overtaking:
             if worst and not self.watches:
                 self._forget()
             return NEVER
-        self._is_crowded = self._buffer.better_than(worst) > low
+        self._is_crowded = self._ahead_of_best > low
         due_at = self._looked_at + PACE * 2**self._in_vain
         return NEVER if self._is_crowded else max(0.0, due_at - time.monotonic())
 
     def has_room(self, low: int) -> bool:
         """Whether a look has become due by a job that has left the buffer."""
-        return self._is_crowded and self._buffer.better_than(self._buffer.worst) <= low
+        return self._is_crowded and self._ahead_of_best <= low
+
+    @property
+    def _ahead_of_best(self) -> int:
+        """How many jobs in the buffer go before the best that was announced."""
+        return self._buffer.better_than(self._best + 1)
 
     def begin(self) -> tuple[int, tuple[str, ...]]:
         """Begin a look; answers below which priority and in which queues."""

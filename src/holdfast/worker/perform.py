@@ -78,6 +78,9 @@ class Performer:
             # A job that ends its worker at once must be known to have begun.
             if running.claimed.suspect and not await self._is_known(running):
                 return decide.released("it may have ended a worker, and its beginning could not be recorded")
+            if running.cause is not None:
+                # Meanwhile somebody stopped it: there was no handler yet that could have been told.
+                raise asyncio.CancelledError
             returned, rest = self._begin(running)
             if rest is not None:
                 returned = await rest

@@ -38,7 +38,8 @@ class Running(msgspec.Struct, eq=False):
     ``claimed.claimed_at`` then.  *marked* says that the database knows that it has begun.
     *stop* ends the handler: it cancels the coroutine or kills the process; a thread can only be told.
     *error* is what the handler raised, for whoever wants more than its text.
-    *ending* says that its own transaction is about to end it, *settled* that it has.
+    *ending* says that its own transaction is about to end it, *settled* that it has; *on_settled* is called
+    when it does, by whichever thread learns of it first.
     *limit* is the clock of its own timeout, where that cancels its handler.
     *permit* is done once the database knows of the permit that it was handed; None: it was handed none.
     *tried* says that its own transaction was about to end it once, and may have, whatever was heard of that.
@@ -60,6 +61,7 @@ class Running(msgspec.Struct, eq=False):
     leftover: asyncio.Future[Any] | None = None
     limit: asyncio.Timeout | None = None
     stop: Callable[[], object] | None = None
+    on_settled: Callable[[], object] | None = None
 
     @classmethod
     def now(cls, claimed: ClaimedJob) -> Self:
@@ -85,6 +87,8 @@ class Running(msgspec.Struct, eq=False):
     def end(self, committed: bool) -> None:
         """Note what came of the attempt's own transaction."""
         self.ending, self.settled = False, self.settled or committed
+        if committed and self.on_settled is not None:
+            self.on_settled()
 
     @property
     def seconds(self) -> float:

@@ -27,7 +27,8 @@ Served = tuple[Running, Transition | None]
 class Slots:
     """Runs up to *count* attempts at once.
 
-    *freed* is called whenever an attempt has ended, so that the claimer can look at once.  *limited* are the
+    *freed* is called whenever a slot has taken a job or found none, so that the claimer can look at once:
+    many may come free in one turn of the loop, and each sees what the others have left.  *limited* are the
     queues with limits.
     """
 
@@ -106,17 +107,20 @@ class Slots:
             await asyncio.wait({leftover})
         finally:
             self.busy -= 1
-            self.freed()
 
     async def serve(self) -> Served:
         """Take the best job, run its handler to the end and report what the attempt came to."""
         # Most of the time there is one, and nothing to wait for.
-        _, _, fence, heard, claimed = self._buffer.pop() or await self._buffer.take()
+        entry = self._buffer.pop()
+        self.freed()
+        _, _, fence, heard, claimed = entry or await self._buffer.take()
         began = time.monotonic()
         if not self._turns:
             self._begin_turn(began)
         running = Running(claimed, fence, heard, began, claimed.started)
         running.permit = self._held.permit(fence)
+        if claimed.queue in self.limited:
+            running.on_settled = self._teller(claimed.queue)
         self._held.running[fence] = running
         self.busy += 1
         self._events.emit("attempt.started", running=running)
@@ -136,9 +140,12 @@ class Slots:
             self._held.drop([fence])
             # Its own transaction has ended it, and its limit has room.
             self._reporter.settled(set() if frees is None else {frees})
-        if running.leftover is None:
-            self.freed()
         return running, decision
+
+    def _teller(self, queue: str) -> Callable[[], object]:
+        """Return what tells of room in a limited queue, from any thread, though the slot is taken still."""
+        tell = asyncio.get_running_loop().call_soon_threadsafe
+        return lambda: tell(self._reporter.settled, {queue})
 
     def _heir(self, running: Running, decision: Transition | None) -> Fence | None:
         """Hand the permit of an attempt that ends its job on to one that was claimed ahead of it."""

@@ -63,6 +63,7 @@ class Worker:
             events=events,
         )
         self.attention = Attention(database, self.held, self._buffer, self.reporter, events)
+        self.claimer.intake.kept = self.attention.claimed
         self.lease = Lease(config.database, events, every=config.renew_every, patience=self._patience)
         self._lifespan = Lifespan(app.lifespans)
         self._log_handler = JournalHandler(self.journal)

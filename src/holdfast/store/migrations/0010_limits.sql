@@ -122,20 +122,20 @@ begin
 end
 $$;
 
--- Whether there are available jobs in a queue that a worker of these kinds is not the one to take next: the best one with
--- or without a key is of another kind, or runners may take some.
-create function holdfast.is_for_others(queue text, kinds text[]) returns boolean
+-- Whether there are available jobs in a queue that a worker of these kinds is not the one to take next: one is of another
+-- kind among the first *front* with or without a key, or runners may take some.
+create function holdfast.is_for_others(queue text, kinds text[], front integer) returns boolean
 language sql stable
 as $$
     select exists (
         select from (
             (select c.kind from holdfast.live_jobs c
              where c.queue = $1 and c.state = 'available' and c.concurrency_key is null and c.route_id is null
-             order by c.priority, c.place limit 1)
+             order by c.priority, c.place limit $3)
             union all
             (select c.kind from holdfast.live_jobs c
              where c.queue = $1 and c.state = 'available' and num_nulls(c.concurrency_key) = 0 and c.route_id is null
-             order by c.priority, c.place limit 1)
+             order by c.priority, c.place limit $3)
         ) head
         where head.kind <> all ($2)
     ) or exists (
@@ -217,7 +217,7 @@ begin
             from holdfast.live_jobs r where r.worker_id is not null and r.queue = queue
         ) h;
         permits := greatest(0, least(wanted, greatest(free, 1), rule.max_running - taken));
-        if more > 0 and (permits + own = 0 or taken > rule.max_running or holdfast.is_for_others(queue, kinds)) then
+        if more > 0 and (permits + own = 0 or taken > rule.max_running or holdfast.is_for_others(queue, kinds, 1)) then
             more := 0;
         end if;
     end if;

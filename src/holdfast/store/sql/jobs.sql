@@ -66,6 +66,16 @@ select holdfast.wake($1::text[], $3::smallint), holdfast.wake_stager($2::timesta
 -- Tells whoever waits for room under the limits of these queues.
 select holdfast.wake_for_room($1::text[]);
 
+-- name: announce_room_for_others
+-- Does the same for those of these queues in which a worker of kinds $2 that has found nothing more leaves something to others:
+-- among the first hundred of a line are other kinds, runners may take some, or workers but $3 wait there for permits.
+select holdfast.wake_for_room(array(
+    select q from unnest($1::text[]) as q
+    where holdfast.is_for_others(q, $2::text[], 100)
+       or exists (select from holdfast.live_jobs l
+                  where l.worker_id is not null and l.queue = q and l.state = 'claimed' and l.ahead and l.worker_id <> $3::bigint)
+));
+
 -- name: mark_keyed
 -- Remembers which of these queues have concurrency keys; part of a COPY's transaction.
 select holdfast.mark_keyed($1::text[], $2::text[]);
