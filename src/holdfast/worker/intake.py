@@ -30,8 +30,8 @@ class Intake:
 
     Nothing is claimed while there is no worker row to claim for, nor once it *is_closed*; what a claim
     brings that was under way then goes back as well.  *has_more* says whether the last claim took as much as
-    it wanted; *again* is called when another one may take what that could not, *kept* when a claim has brought
-    something.  What a claim may have left behind whose answer was lost is given back by its *strays*.
+    it wanted; *again* is called when another one may take what that could not, *kept* when a claim has
+    brought something.  What a claim may have left behind whose answer was lost is given back by its *strays*.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Intake:
                 rest = replace(demand, queues=asked, free=open_slots, limit=most, more=more)
                 asked_at = time.monotonic()
                 found = await self._ask(rest, is_limited=asked[0] in limited)
-                # Who has no slot free is given its share of keys, or what has to wait, and learns nothing of room.
+                # Who has no slot free gets its share of keys, or what has to wait, and learns nothing of room.
                 if sum(not job.ahead for job in found) < open_slots:
                     self._openings.looked(asked[0], asked_at)
                 taken += self._keep(rest, found, favoured=is_turn)

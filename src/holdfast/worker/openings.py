@@ -17,8 +17,8 @@ class Openings:
     """Limited queues in which a permit or key went free, and this worker has not taken all that it may since.
 
     Nobody else knows of it: other workers may have looked, found the limit full and fallen asleep.  *due* is
-    called, and *are_due* is true, when it is time to `tell` them.  Where this worker found nothing for the room,
-    only those are told who may have a use for it: they run other kinds, or hold jobs ahead of their permits.
+    called, and *are_due* is true, when it is time to `tell` them.  Where this worker found nothing for the
+    room, only those are told who may have a use for it: they run other kinds, or hold jobs ahead of permits.
     """
 
     def __init__(self, database: Database, due: Callable[[], None]) -> None:
