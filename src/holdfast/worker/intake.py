@@ -99,7 +99,7 @@ class Intake:
                 rest = replace(demand, queues=asked, free=open_slots, limit=most, more=more)
                 asked_at = time.monotonic()
                 found = await self._ask(rest, is_limited=asked[0] in limited)
-                # Who has no slot free gets its share of keys, or what has to wait, and learns nothing of room.
+                # Who has no slot free gets its share of keys, or what has to wait: that says nothing of room.
                 if sum(not job.ahead for job in found) < open_slots:
                     self._openings.looked(asked[0], asked_at)
                 taken += self._keep(rest, found, favoured=is_turn)
