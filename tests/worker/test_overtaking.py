@@ -84,10 +84,14 @@ def rush(work: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def claimed(db: ThrowawayDatabase, eventually: Eventually) -> Callable[[int], Awaitable[Any]]:
-    """Waits until a job waits in the buffer."""
-    held = "select true from holdfast.live_jobs where job_id = $1 and state = 'claimed'"
-    return lambda job_id: eventually(lambda: db.value(held, job_id))
+def claimed(rush: Rush, eventually: Eventually) -> Callable[[int], Awaitable[Any]]:
+    """Waits until a job waits in the buffer: its row says so before its worker knows."""
+
+    async def is_claimed(job_id: int) -> bool:
+        held = rush.process.worker.held
+        return job_id in {fence.job_id for fence in held.fences - held.running.keys()}
+
+    return lambda job_id: eventually(lambda: is_claimed(job_id))
 
 
 @pytest.mark.parametrize("most", [None, 2], ids=["no limit", "limited queue"])
