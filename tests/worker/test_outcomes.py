@@ -39,7 +39,7 @@ async def test_an_error_is_told_and_tried_again(
 
 
 async def test_a_policy_that_came_past_the_registry_hurts_one_attempt(
-    work: Any, client: holdfast.Client, db: ThrowawayDatabase
+    work: Any, client: holdfast.Client, db: ThrowawayDatabase, eventually: Any
 ) -> None:
     """It rests as long as jobs do whose kind says nothing, and the slot goes on."""
     app = holdfast.App()
@@ -57,13 +57,15 @@ async def test_a_policy_that_came_past_the_registry_hurts_one_attempt(
     await work(app, slots=1)
     job = await client.enqueue(it.job())
     assert await client.wait((await client.enqueue(other.job())).id, timeout=30) == "alive"
+    # What became of the two is written side by side.
+    await eventually(lambda: db.value("select true from holdfast.attempts"))
     record = await client.job(job.id)
     assert (str(record.state), record.failures) == ("scheduled", 1)
     assert "RuntimeError" in str(await db.value("select reason from holdfast.attempts"))
 
 
 async def test_a_kind_that_went_missing_costs_an_attempt_and_no_slot(
-    work: Any, client: holdfast.Client, db: ThrowawayDatabase
+    work: Any, client: holdfast.Client, db: ThrowawayDatabase, eventually: Any
 ) -> None:
     """However a worker came by the job: it is not held for as long as the worker lives."""
     app = holdfast.App()
@@ -79,6 +81,8 @@ async def test_a_kind_that_went_missing_costs_an_attempt_and_no_slot(
     del app.handlers["it"]
     job = await client.enqueue(it.job())
     assert await client.wait((await client.enqueue(other.job())).id, timeout=30) == "alive"
+    # What became of the two is written side by side.
+    await eventually(lambda: db.value("select true from holdfast.attempts"))
     record = await client.job(job.id)
     assert (str(record.state), record.failures) == ("scheduled", 1)
     assert await db.value("select reason from holdfast.attempts") == "KeyError: 'it'"
