@@ -16,6 +16,9 @@ from tests.runners.agent.conftest import Gate
 from tests.runners.agent.counterpart import Answer, Counterpart
 from tests.runners.agent.test_agent import ended
 
+# How long a runner may be silent: longer than a full machine takes to end a command and to hear of it.
+LOST_AFTER = 4.0
+
 
 async def test_no_answer_that_is_lost_loses_or_doubles_work(
     counterpart: Counterpart, runner: Any, tmp_path: Path
@@ -100,7 +103,7 @@ async def test_a_runner_cut_off_for_too_long_stops_what_others_may_have(
     on_loss: str, outcome: str, counterpart: Counterpart, runner: Any, probe: Probe, gate: Gate
 ) -> None:
     """Past the limit its retried jobs may run elsewhere, so they end here; others go on."""
-    counterpart.intervals |= {"lost_after": 1.0, "sync_wait": 0.3}
+    counterpart.intervals |= {"lost_after": LOST_AFTER, "sync_wait": 0.3}
     agent = await runner()
     entry = await counterpart.offer(script=f"echo up; {gate}", on_loss=on_loss)
     await counterpart.until(lambda: "up" in entry.log())
@@ -118,7 +121,7 @@ async def test_work_that_was_done_before_the_runner_was_cut_off_for_too_long_is_
     counterpart: Counterpart, runner: Any, probe: Probe, gate: Gate
 ) -> None:
     """Nothing is left to stop: the end goes without the rest of its log, and the server decides on it."""
-    counterpart.intervals |= {"lost_after": 1.0, "sync_wait": 0.3}
+    counterpart.intervals |= {"lost_after": LOST_AFTER, "sync_wait": 0.3}
     await runner()
     entry = await counterpart.offer(script=f"echo up; {gate}; echo down")
     await counterpart.until(lambda: "up" in entry.log())
@@ -172,7 +175,7 @@ async def test_what_was_taken_away_before_it_began_never_begins(
 async def eventually_cut(agent: Any) -> None:
     """Wait until the server has been silent for longer than it lets a runner live."""
     async with asyncio.timeout(20):
-        while agent.silence < 1.5:  # noqa: ASYNC110 - a clock has no event to wait for
+        while agent.silence < LOST_AFTER + 0.5:  # noqa: ASYNC110 - a clock has no event to wait for
             await asyncio.sleep(0.05)
 
 
