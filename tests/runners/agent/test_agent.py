@@ -137,14 +137,15 @@ async def test_a_cancel_goes_down_the_ladder(counterpart: Counterpart, runner: A
     entry = await counterpart.offer(script="trap 'echo asked' INT; echo up; while :; do sleep 0.05; done")
     await counterpart.until(lambda: "up" in entry.log())
     asked = time.monotonic()
-    await counterpart.cancel(entry, grace=1.0)
+    await counterpart.cancel(entry, grace=3.0)
     report = await ended(counterpart, entry)
     assert report["outcome"] == "cancelled"
     assert (report["result"]["signal"], report["rung"]) == ("SIGKILL", "killed")
     assert "asked" in entry.log()
-    assert entry.rungs["interrupted"] - asked < 2
+    # Told as it is taken, and not with the next one.
+    assert entry.rungs["interrupted"] - asked < 3.0
     # Counted from the request: what the runner says of itself may come late, but never early.
-    assert entry.rungs["killed"] - asked >= 1.0
+    assert entry.rungs["killed"] - asked >= 3.0
 
 
 async def test_a_program_that_obeys_is_not_killed(counterpart: Counterpart, runner: Any) -> None:
