@@ -328,8 +328,8 @@ async def test_once_runs_one_assignment_and_ends(counterpart: Counterpart, runne
 
 async def test_idle_exit_ends_a_runner_without_work(counterpart: Counterpart, runner: Any) -> None:
     """The time counts from the last end, not from the start."""
-    agent = await runner(idle_exit=0.6)
-    entry = await counterpart.offer(script="sleep 1")
+    agent = await runner(idle_exit=2.0)
+    entry = await counterpart.offer(script="sleep 2.5")
     await counterpart.until(lambda: entry.state != "offered")
     await asyncio.wait_for(agent.ended(), 10)
     assert entry.report is not None
