@@ -253,7 +253,6 @@ def open_yard(
 
     async def start() -> Yard:
         service = await serve(intervals=intervals)
-        await probe.wait_for("listen.connected")
         return Yard(db, client, service, await service.caller(), probe)
 
     return start

@@ -1,5 +1,6 @@
 """The service over real HTTP: on a free port of this machine, before a real PostgreSQL."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -70,8 +71,13 @@ async def serve(db: ThrowawayDatabase, probe: Probe) -> AsyncIterator[Serve]:
                 ready=lambda: True,
             )
             server.listen_to(notifications)
+            listens = asyncio.Event()
+            notifications.subscribe(lambda topic, _: listens.set() if topic == "reconnected" else None)
             await notifications.start()
             stack.push_async_callback(notifications.stop)
+            # Once it hears notifications it answers whoever waits, for it may have missed some.
+            async with asyncio.timeout(20):
+                await listens.wait()
             await server.start()
             stack.push_async_callback(server.stop)
             return Service(server, db, probe, stack)
