@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -114,14 +115,18 @@ class Program:
 
 
 def free_port() -> int:
-    """The first of two neighbouring ports that nobody uses."""
+    """The first of two neighbouring ports that nobody uses.
+
+    Not one that the system might give to whoever asks for any, before the test's own program listens there or
+    while it is restarted: those begin above on Linux.
+    """
     while True:
+        port = 2 * (10_000 + secrets.randbelow(6_000))
         with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
             try:
+                first.bind(("127.0.0.1", port))
                 second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
+            except OSError:
                 continue
             return port
 

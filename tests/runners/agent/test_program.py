@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import httpx
 import psutil
 import pytest
 
+from tests.cli.conftest import free_port
 from tests.runners.agent.counterpart import REGISTRATION, Counterpart
 
 Start = Callable[..., Any]
@@ -97,8 +97,7 @@ async def test_a_killed_runner_leaves_nothing_running_and_begins_anew(
 async def test_metrics_are_served(counterpart: Counterpart, program: Start, eventually: Any) -> None:
     """What was done is counted; the runner says that it lives and is ready."""
     completed = 'holdfast_runner_assignments_total{kind="command",outcome="completed"} 1.0'
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     await program("--metrics-port", str(port))
     entry = await counterpart.offer(script="echo 12345")
     await counterpart.until(lambda: entry.report is not None, 30)
