@@ -53,7 +53,7 @@ async def _variables(service: Service, role: Role = Role.ADMIN) -> dict[str, str
 
 
 async def _history(client: holdfast.Client, db: ThrowawayDatabase, work: Any) -> None:
-    """A completed, a failed and a waiting job, a paused queue, a schedule, a worker."""
+    """A completed, a failed and a waiting job, a paused queue, a schedule, a worker that has left."""
     app = holdfast.App()
 
     @app.job
@@ -68,7 +68,7 @@ async def _history(client: holdfast.Client, db: ThrowawayDatabase, work: Any) ->
         raise RuntimeError(msg)
 
     app.schedule("nightly", greet.job(name="secret"), cron="@daily")
-    await work(app)
+    process = await work(app)
     first = await client.enqueue(greet.job(name="ada"), tags=["red"])
     second = await client.enqueue(fail.job(), tags=["red"])
     await client.wait(first.id, timeout=20)
@@ -76,6 +76,8 @@ async def _history(client: holdfast.Client, db: ThrowawayDatabase, work: Any) ->
         await client.wait(second.id, timeout=20)
     await client.enqueue(greet.job(name="bob"), queue="mail", delay=3600)
     await Operator(db.database, "alice").queues.pause("mail", "for a test", create=True)
+    # A leader would count the jobs of the queues between two calls.
+    await process.stop(5.0)
 
 
 async def test_reading_is_the_same_over_the_service(
