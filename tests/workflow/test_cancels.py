@@ -94,7 +94,7 @@ async def test_a_cancel_that_comes_while_a_run_remembers_is_made_up_for(
 
 
 async def test_compensation_waits_for_a_thread_that_works_on(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str]
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], probe: Probe
 ) -> None:
     """A thread cannot be stopped: what it does must not come after what makes up for it."""
     begun, go_on = threading.Event(), threading.Event()
@@ -116,6 +116,8 @@ async def test_compensation_waits_for_a_thread_that_works_on(
     handle = await client.enqueue(order.job())
     await asyncio.to_thread(begun.wait, 20)
     await client.cancel(handle.id)
+    await probe.wait_for("cancel.delivered")
+    # Time enough for a compensation that does not wait.
     asyncio.get_running_loop().call_later(0.3, go_on.set)
     with pytest.raises(holdfast.JobCancelled):
         await client.wait(handle.id, timeout=20)
