@@ -17,7 +17,18 @@ WATCHED = ("fetch", "fetchval", "execute")
 HOUSEKEEPING = ("counts", "partitions", "prune", "schedules")
 STANDING = ("lead", "leader_lapse")
 # How often these are sent depends on the moment, so that not every life comes to their last ones.
-RESTLESS = ("cancel_requests", "claim_jobs", "find_leftovers", "queue_limits", "wake_below", "stage_jobs")
+RESTLESS = (
+    "cancel_requests",
+    "claim_jobs",
+    "find_leftovers",
+    "queue_limits",
+    "running_transactions",
+    "stage_jobs",
+    "start_jobs",
+    "wake_below",
+)
+# What a leader does again and again: every life comes to the first of these, a slow one to more.
+REPEATED = ("declare_lost", "delivery_horizon", "has_runners", "rescue_jobs")
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,11 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.name} {self.nth}"
+
+    @property
+    def certain(self) -> bool:
+        """Whether every life comes to it, also one that goes faster or slower than others."""
+        return self.name not in RESTLESS and (self.nth == 1 or self.name not in REPEATED)
 
 
 @dataclass(frozen=True)
