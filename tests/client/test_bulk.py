@@ -222,9 +222,9 @@ async def test_a_generator_that_outlasts_the_drivers_patience_loses_nothing(
 
     def stalling() -> Iterator[JobRequest]:
         yield from given_one_by_one(5000)
-        time.sleep(1.5)
+        time.sleep(4.0)
 
-    monkeypatch.setattr(asynchronous, "DatabaseConfig", partial(DatabaseConfig, command_timeout=1.0))
+    monkeypatch.setattr(asynchronous, "DatabaseConfig", partial(DatabaseConfig, command_timeout=3.0))
     async with holdfast.Client(dsn, schema=db.schema) as client:
         handles = await client.enqueue_many(stalling())
     assert await db.fetch(NUMBERED) == [(one.id, n) for n, one in enumerate(handles)]
