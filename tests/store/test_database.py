@@ -87,7 +87,7 @@ async def test_a_transaction_that_could_not_begin_spoils_no_later_one(
 
 async def test_a_process_that_freezes_inside_a_transaction_lets_go_of_its_locks(scene: Scene) -> None:
     """Claims of a limited queue go on although a worker stopped right after it got its turn."""
-    frozen = Database(replace(scene.db.config, idle_timeout=0.3))
+    frozen = Database(replace(scene.db.config, idle_timeout=1.5))
     await frozen.open()
     lock = attempts.lock_limits("default")
 

@@ -431,7 +431,7 @@ async def test_a_statement_that_runs_out_of_time_is_stopped_on_the_server(
     config: DatabaseConfig, beside: Connection, way: str
 ) -> None:
     """Its caller is told that the database is away, and it neither goes on nor keeps its connection."""
-    hasty = Database(replace(config, command_timeout=0.5))
+    hasty = Database(replace(config, command_timeout=2.0))
 
     async def sleep() -> None:
         if way == "run":
