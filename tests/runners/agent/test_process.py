@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ProgramRefused
+from holdfast.runners.agent import process
 from holdfast.runners.agent.command import report_of
 from holdfast.runners.agent.process import Command, Program, ProgramEnd
 
@@ -304,3 +305,26 @@ def test_a_program_may_open_its_streams_anew(heard: Heard, tmp_path: Path) -> No
     with asyncio.Runner(loop_factory=pytest.importorskip("uvloop").new_event_loop) as runner:
         end = runner.run(run(shell("echo a >/dev/stdout; echo b >/dev/stderr", tmp_path), heard))
     assert (end.code, heard.streams) == (0, {"stdout": b"a\n", "stderr": b"b\n"})
+
+
+# Counts what leads to where a stream leads, beside the stream.
+COPIES = """
+import os
+def place(n):
+    try:
+        return os.fstat(n).st_dev, os.fstat(n).st_ino
+    except OSError:
+        return None
+streams = [place(n) for n in range(3)]
+print(sum(place(int(n)) in streams for n in os.listdir("/dev/fd") if int(n) > 2))
+"""
+
+
+def test_the_end_of_the_streams_is_heard_on_every_loop(
+    heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvloop leaves copies of them open in the keeper: nobody waits for those, no program gets them."""
+    monkeypatch.setattr(process, "LONGEST_ECHO", 60.0)
+    with asyncio.Runner(loop_factory=pytest.importorskip("uvloop").new_event_loop) as runner:
+        end = runner.run(run(python(COPIES, tmp_path), heard))
+    assert (end.code, heard.streams["stdout"]) == (0, b"0\n")

@@ -40,12 +40,30 @@ def main(channel: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _adopt()
+    _close_copies()
     Keeper(line).keep()
 
 
 def _adopt() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _close_copies() -> None:
+    """Close what uvloop leaves open beside the streams: with a copy of them here their end is not heard."""
+    streams = {_place(stream) for stream in range(3)}
+    for number in map(int, os.listdir("/dev/fd")):
+        if number > 2 and _place(number) in streams:
+            os.close(number)
+
+
+def _place(number: int) -> tuple[int, int] | None:
+    """Return which file a descriptor leads to; None where it is closed by now, as that of a listing is."""
+    try:
+        status = os.fstat(number)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 class Keeper:
