@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import replace
+from functools import partial
 
 from holdfast.model.job import ClaimedJob
 from holdfast.rules.marks import Places
@@ -195,9 +196,9 @@ class Intake:
             if reported is None:
                 self._let_go(job.queue)
             else:
-                reported.add_done_callback(lambda _, queue=job.queue: self._let_go(queue))
+                reported.add_done_callback(partial(self._let_go, job.queue))
 
-    def _let_go(self, queue: str) -> None:
+    def _let_go(self, queue: str, _reported: object = None) -> None:
         """Claim what a permit is for that nobody uses, or tell those who may."""
         self._openings.note({queue})
         self.again()
