@@ -24,11 +24,11 @@ from holdfast.errors import (
 from holdfast.maintenance.deliverer import IDLE, Deliverer
 from holdfast.model.delivery import AT_ONCE, DeliveryEvent, DeliveryState
 from holdfast.model.job import NewJob
-from holdfast.model.outcome import Outcome, PutBack
+from holdfast.model.outcome import Complete, Outcome, PutBack
 from holdfast.rules.signature import is_signed
 from holdfast.runners.courier import Courier
 from holdfast.store import attempts, deliveries, jobs
-from holdfast.store.attempts import Returned
+from holdfast.store.attempts import Ended, Returned
 from holdfast.testing import Clock, Probe
 from tests.conftest import StartWorker
 from tests.store.scene import Scene, fence
@@ -243,6 +243,25 @@ async def test_an_end_whose_transaction_is_under_way_is_not_missed(
         assert await operator.find() == []
     await transaction.commit()
     await told(operator, deliverer, term, late.id, early.id)
+
+
+async def test_a_plain_end_whose_transaction_is_under_way_is_not_missed(
+    scene: Scene, operator: DeliveryOperator, duty: Any, clock: Clock
+) -> None:
+    """Nearly all jobs end by a statement of their own, which locks other tables in other ways."""
+    await operator.add("hub", "https://example.com")
+    late = await scene.one()
+    deliverer, term = duty(Deliverer), await scene.lead()
+    session = await scene.session()
+    transaction = session.transaction()
+    await transaction.start()
+    ended = attempts.complete_jobs([Ended(fence(late), Complete(None))])
+    assert await scene.run(ended, session) == [late.id]
+    await clock.advance(180)
+    for _ in range(2):
+        await deliverer.lead(term)
+    await transaction.commit()
+    await told(operator, deliverer, term, late.id)
 
 
 async def test_an_end_that_waits_for_a_lock_is_not_missed(

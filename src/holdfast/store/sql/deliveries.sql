@@ -7,7 +7,8 @@
 select holdfast.now() - interval '50 ms', holdfast.now(), array(
     select distinct concat_ws(' of session ', l.virtualtransaction, l.pid) from pg_locks l
     where l.database = (select d.oid from pg_database d where d.datname = current_database())
-      and (l.mode = 'RowExclusiveLock' and l.relation in ('holdfast.finished_jobs'::regclass, 'holdfast.attempts'::regclass)
+      and (l.mode = 'RowExclusiveLock' and l.relation in ('holdfast.finished_jobs'::regclass, 'holdfast.finished_completed'::regclass,
+                                                             'holdfast.attempts'::regclass)
            or l.mode = 'RowShareLock' and l.relation = 'holdfast.live_jobs'::regclass)
 )
 where exists (select from holdfast.endpoints);
