@@ -38,6 +38,18 @@ async def held_up(
         yield gone, connection
 
 
+MIND = """
+create function holdfast.mind() returns trigger language plpgsql as $$
+begin
+    if new.args ->> 'number' = '7' then
+        raise exception 'seven is taken' using errcode = 'MY001';
+    end if;
+    return new;
+end $$
+"""
+MINDS = "create trigger mind before insert on holdfast.jobs for each row execute function holdfast.mind()"
+
+
 def numbered(number: int) -> JobRequest:
     """A job that can be told from others."""
     return JobRequest("echo", f'{{"number": {number}}}')
@@ -95,6 +107,17 @@ async def test_a_value_that_is_refused_is_the_error_of_its_caller_alone(
     answers = await asyncio.gather(*map(client.enqueue, requests), return_exceptions=True)
     assert [n for n, answer in enumerate(answers) if isinstance(answer, InputInvalid)] == [7, 12]
     assert await db.value("select count(*) from holdfast.jobs") == 18
+
+
+async def test_what_a_trigger_refuses_in_its_own_words_is_the_error_of_its_caller_alone(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """Somebody's trigger may say no under any code."""
+    await db.fetch(MIND)
+    await db.fetch(MINDS)
+    answers = await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(20)), return_exceptions=True)
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, BaseException)] == [7]
+    assert await db.value("select count(*) from holdfast.jobs") == 19
 
 
 async def test_a_caller_who_gives_up_takes_nobody_along(

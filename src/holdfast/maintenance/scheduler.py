@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.errors import InputInvalid
+from holdfast.errors import HoldfastError
 from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.leadership import Leadership
 from holdfast.model.schedule import Schedule
 from holdfast.rules.ticks import check_schedule, due_ticks, first_tick, has_strayed, without_overlap
 from holdfast.runtime.events import Events
-from holdfast.store import schedules
-from holdfast.store.database import Database
+from holdfast.store import failures, schedules
+from holdfast.store.database import DRIVER_ERRORS, Database
 
 SHORTEST_REST, LONGEST_REST = 0.005, 30.0
 
@@ -68,7 +68,10 @@ class Scheduler(Duty):
                 return schedule.next_tick_at
             check_schedule(schedule)
             next_tick_at = await self._fire(term, schedule, now)
-        except InputInvalid as error:
+        except (HoldfastError, *DRIVER_ERRORS) as error:
+            # Be it the rule that cannot be read, or the job that is refused: others have theirs.
+            if not failures.may_be_of_a_value(error):
+                raise
             self._report(schedule.name, error)
             return None
         self._reported.pop(schedule.name, None)
@@ -109,7 +112,7 @@ class Scheduler(Duty):
             )
         return plan.next_tick_at
 
-    def _report(self, name: str, error: InputInvalid) -> None:
+    def _report(self, name: str, error: Exception) -> None:
         if self._reported.get(name) != str(error):
             self._reported[name] = str(error)
             self.events.emit("schedule.invalid", schedule=name, error=error)

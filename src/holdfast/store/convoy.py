@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from holdfast.errors import InputInvalid
 from holdfast.model.job import JobHandle, NewJob
-from holdfast.store import jobs
+from holdfast.store import failures, jobs
 from holdfast.store.database import Database
 from holdfast.store.sync_database import SyncDatabase
 
@@ -108,7 +107,7 @@ class Convoy(Generic[One, Answer]):
             answers = await self._carry([one for one, _ in going])
             told = list(zip(going, answers, strict=True))
         except Exception as error:
-            if isinstance(error, InputInvalid) and len(going) > 1:
+            if failures.may_be_of_a_value(error) and len(going) > 1:
                 # Nothing was stored; the others need not suffer for the one with the bad value.
                 middle = len(going) // 2
                 await self._travel(going[:middle])

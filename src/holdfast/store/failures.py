@@ -35,6 +35,9 @@ REFUSED_VALUE = ("22", "23", "P0")
 # a limit, a lock or time-out set by the operator, a full or broken disk: nothing was changed.
 REFUSED = ("0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
 
+# What one value of several is never to blame for.
+OF_NO_VALUE = ("08", "25", "28", "3D", "3F", "40", "53", "55", "57", "58")
+
 # How often a statement of ours is tried again that was given up to another one, before its caller is told.
 MOST_GIVEN_UP = 3
 
@@ -88,6 +91,20 @@ def translated(error: BaseException, schema: str, address: str | None = None) ->
 def asks_for_another_transaction(error: BaseException | None) -> bool:
     """Read whether the same transaction, begun anew, may succeed: a deadlock or a serialisation failure."""
     return str(getattr(error, "sqlstate", None)).startswith("40")
+
+
+def may_be_of_a_value(error: BaseException) -> bool:
+    """Read whether one value of several may be why a statement was refused, with all it would have stored.
+
+    A trigger of somebody else's may say no under any code, and JSON that is too deep is beyond a limit; what
+    concerns the server, the transaction, or what there is in the schema has nothing to do with values.
+    """
+    if isinstance(error, InputInvalid):
+        return True
+    if isinstance(error, (DatabaseUnavailable, SchemaMissing)):
+        return False
+    sqlstate = getattr(error, "sqlstate", None) or getattr(error.__cause__, "sqlstate", None)
+    return sqlstate is not None and not str(sqlstate).startswith(OF_NO_VALUE)
 
 
 def _names(text: str, schema: str) -> bool:
