@@ -209,6 +209,20 @@ async def test_a_job_that_stands_still_on_a_live_runner_is_taken_away(yard: Yard
     assert (await machine.sync(listed(offer))).hold == []
 
 
+async def test_an_offer_that_runs_out_keeps_no_stalled_job(yard: Yard, overseer: Overseer) -> None:
+    """However many offers nobody takes up: a look sees to both."""
+    offer = await begun(yard, await yard.machine(), stall_limit=30)
+    await yard.db.fetch(STAND_STILL)
+    await yard.db.fetch("update holdfast.workers set contact_at = contact_at - interval '1 minute'")
+    [unaccepted] = await yard.enqueue(max_attempts=1)
+    await (await yard.machine("deaf")).one()
+    age = "update holdfast.assignments set offered_at = offered_at - interval '61 seconds' "
+    await yard.db.fetch(age + "where accepted_at is null")
+    await overseer.lead(await yard.lead())
+    assert await yard.live(unaccepted) == ("available", 1, 0)
+    assert await yard.live(offer.job) == ("available", 1, 1)
+
+
 @pytest.mark.parametrize("word", [{"alive": True}, {"progress": 0.5}, {"note": "linking"}])
 async def test_any_sign_of_life_turns_the_clock_back(yard: Yard, overseer: Overseer, word: Any) -> None:
     """Progress, a note, or just the word that there was output."""

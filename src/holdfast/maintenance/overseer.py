@@ -24,15 +24,14 @@ class Overseer(Duty):
         if not await self.database.run(runners.has_runners()):
             return IDLE
         unpinned = await self.database.run(offers.unpin_jobs(term, BATCH))
-        taken = await self._taken(term)
-        if taken:
-            fates = {one.job_id: one.fate for one in taken}
-            self.events.emit("assignments.taken", count=len(taken), fates=fates)
-        if BATCH in (unpinned.count, len(taken)):
+        silent = await self.database.run(offers.expire_offers(term, self.config.offer_for, BATCH))
+        stalled = await self.database.run(assignments.take_stalled(term, BATCH))
+        self._tell([*silent, *stalled])
+        if BATCH in (unpinned.count, len(silent), len(stalled)):
             return 0.0
         return REST if unpinned.next_in is None else min(REST, max(SHORTEST_REST, unpinned.next_in))
 
-    async def _taken(self, term: int) -> list[Rescued]:
-        silent = offers.expire_offers(term, self.config.offer_for, BATCH)
-        taken = await self.database.run(silent)
-        return taken or await self.database.run(assignments.take_stalled(term, BATCH))
+    def _tell(self, taken: list[Rescued]) -> None:
+        if taken:
+            fates = {one.job_id: one.fate for one in taken}
+            self.events.emit("assignments.taken", count=len(taken), fates=fates)
