@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from holdfast.client import follow
 from holdfast.client.feed import (
     EveryTopic,
     Feed,
@@ -17,7 +20,9 @@ from holdfast.client.feed import (
     Skipped,
     Topic,
 )
+from holdfast.client.follow import JobFollower
 from holdfast.client.operator import Operator
+from holdfast.errors import DatabaseUnavailable
 from holdfast.model.change import Change
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import Outcome, PutBack
@@ -26,9 +31,11 @@ from holdfast.runtime.events import Events
 from holdfast.store import attempts, jobs, log_chunks
 from holdfast.store import feed as feed_store
 from holdfast.store.attempts import Returned
+from holdfast.store.database import Database
 from holdfast.store.listen import Notifications
 from holdfast.store.log_chunks import Arrival, LogLimits, Piece, StreamKey
 from holdfast.store.sqlfile import rendered
+from holdfast.store.statement import Statement
 from tests.store.scene import Scene, fence
 
 
@@ -214,3 +221,41 @@ async def test_a_look_finds_what_ended_by_its_time(scene: Scene) -> None:
             assert "_at_idx" in plan or "_time" in plan, plan
             assert "Seq Scan on attempts" not in plan
             assert "Seq Scan on finished" not in plan
+
+
+async def test_logs_are_watched_at_the_next_look_where_the_database_was_away(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would notify of them for twenty seconds."""
+    feed, run, failed = Feed(scene.db.database, Events()), Database.run, list[str]()
+    [job_id] = await scene.enqueue()
+    feed.subscribe(LogTopic(job_id))
+
+    async def away_once(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        if statement.name == "watch_logs" and not failed:
+            failed.append(statement.name)
+            raise DatabaseUnavailable("it is away")
+        return await run(database, statement, *rest)
+
+    monkeypatch.setattr(Database, "run", away_once)
+    with pytest.raises(DatabaseUnavailable):
+        await feed.turn()
+    await feed.turn()
+    assert await scene.db.value("select count(*) from holdfast.log_watches") == 1
+
+
+async def test_who_follows_a_job_hears_a_nudge_beside_news_that_change_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever passes on what is heard has to look whether he still may, be there nothing to pass on."""
+    monkeypatch.setattr(follow, "SILENCE", 3600.0)
+    feed = Feed(scene.db.database, Events())
+    [job_id] = await scene.enqueue()
+    told = JobFollower(feed, scene.db.database, job_id, logs=False, since=None).tell()
+    async with aclosing(told), asyncio.timeout(20):
+        first = await anext(told)
+        assert first is not None
+        # The first look finds what is told already, and a token is revoked at that moment.
+        await feed.turn()
+        feed.notified("tokens", "")
+        assert await anext(told) is None

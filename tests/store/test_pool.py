@@ -14,6 +14,7 @@ from holdfast.errors import DatabaseUnavailable, SettingInvalid
 from holdfast.store.database import Connection, Database, DatabaseConfig
 from holdfast.store.pool import Pool
 from holdfast.store.statement import Statement, first_value
+from holdfast.store.sync_database import SyncDatabase
 
 WHO = Statement("who", "select pg_backend_pid()", (), first_value)
 SLEEP = Statement("sleep", "select pg_sleep(600)", (), first_value)
@@ -473,3 +474,18 @@ async def test_nobody_at_the_address_is_said_with_the_address(config: DatabaseCo
     for _ in range(2):
         with pytest.raises(DatabaseUnavailable, match=r"127\.0\.0\.1:1"):
             await away.open()
+
+
+async def test_who_waits_for_a_connection_of_a_sync_client_is_told_that_it_was_closed(
+    config: DatabaseConfig, eventually: Any
+) -> None:
+    """In our own words, as of the async one."""
+    database = SyncDatabase(replace(config, pool_size=1))
+    with database.connection():
+        waiting = asyncio.create_task(asyncio.to_thread(database.run, WHO))
+        pool = database._pool
+        assert pool is not None
+        await eventually(lambda: asyncio.sleep(0, pool.get_stats().get("requests_waiting")))
+        await asyncio.to_thread(database.close)
+        with pytest.raises(DatabaseUnavailable, match="closed meanwhile"):
+            await waiting

@@ -23,6 +23,7 @@ from tests.store.scene import Scene, fence
 
 SHOWN = "select state, attempt, tries from holdfast.steps"
 CALLS = "select try, result::text from holdfast.activities order by id"
+AWAITS_ITS_END = "select true from holdfast.suspensions where run_id = $1 and signals = array['end']"
 
 
 def note(state: StepState, *, tries: int = 1, result: str | None = None, logged: bool = False) -> StepNote:
@@ -136,7 +137,13 @@ async def test_a_run_that_was_paused_while_its_worker_died_parks_before_anything
 
 
 async def test_everything_of_a_run_is_pruned_with_it_and_nothing_before(
-    client: holdfast.Client, work: Any, app: holdfast.App, db: ThrowawayDatabase, scene: Scene, probe: Probe
+    client: holdfast.Client,
+    work: Any,
+    app: holdfast.App,
+    db: ThrowawayDatabase,
+    scene: Scene,
+    probe: Probe,
+    eventually: Any,
 ) -> None:
     """Steps, signals and blobs of a run that lives stay, however old they are; the log of old calls goes."""
 
@@ -155,6 +162,8 @@ async def test_everything_of_a_run_is_pruned_with_it_and_nothing_before(
         await client.signal(handle.id, "go")
     await client.signal(old.id, "end")
     await client.wait(old.id, timeout=20)
+    # The other one has come as far.
+    await eventually(lambda: db.value(AWAITS_ITS_END, alive.id))
     await process.stop(5.0)
     await Clock(db).advance(100 * 86_400)
     tables = ("steps", "signals", "activities", "blobs")

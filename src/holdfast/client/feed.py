@@ -98,7 +98,7 @@ class Feed(Service):
         self._broadcaster: Broadcaster[News] = broadcaster or Broadcaster()
         self._near, self._wide = Sight(), Sight()
         self._place: FeedPlace | None = None
-        self._watch_at = 0.0
+        self._watch_at, self._subscribed = 0.0, 0
         self.is_over = False
         self.looks = 0
 
@@ -108,7 +108,7 @@ class Feed(Service):
         `unsubscribe` it in the end.
         """
         listener = self._broadcaster.subscribe(topics)
-        self._watch_at = 0.0
+        self._watch_at, self._subscribed = 0.0, self._subscribed + 1
         self.wake()
         return listener
 
@@ -167,8 +167,10 @@ class Feed(Service):
     async def _watch(self, job_ids: Sequence[int]) -> None:
         now = datetime.now(UTC).timestamp()
         if job_ids and now >= self._watch_at:
-            self._watch_at = now + WATCH_EVERY
+            subscribed = self._subscribed
             await self._database.run(log_chunks.watch_logs(job_ids, WATCHED_FOR))
+            if subscribed == self._subscribed:
+                self._watch_at = now + WATCH_EVERY
 
     def _tell_near(self, seen: list[Change]) -> None:
         for change in self._near.news(seen):

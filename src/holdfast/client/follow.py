@@ -103,7 +103,9 @@ class JobFollower:
             if listener.dropped:
                 yield _dropped(self._feed, self._mark.text)
                 return
-            if not (heard := listener.heard()):
+            # News that change nothing must not hide that whoever passes them on has to look whether he may.
+            nudged = listener.nudged
+            if not (heard := listener.heard()) or nudged:
                 yield None
             changes = [news.what for news in heard if isinstance(news.what, Change)]
             change = changes[-1] if changes else change

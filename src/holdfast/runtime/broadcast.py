@@ -16,10 +16,11 @@ class Listener(Generic[T]):
     """What one listener has not heard yet, in order.
 
     *dropped* says that more came while its backlog was full: what it has not heard by then is gone.
+    *nudged* says that it was nudged since the last call of `heard`.
     """
 
     def __init__(self, topics: frozenset[Hashable], backlog: int) -> None:
-        self.topics, self.dropped = topics, False
+        self.topics, self.dropped, self.nudged = topics, False, False
         self._backlog = backlog
         self._waiting: deque[T] = deque()
         self._filled = asyncio.Event()
@@ -43,11 +44,13 @@ class Listener(Generic[T]):
 
     def nudge(self) -> None:
         """Let it hear that there is nothing new."""
+        self.nudged = True
         self._filled.set()
 
     def heard(self) -> list[T]:
         """Return what came since the last call."""
         self._filled.clear()
+        self.nudged = False
         news, self._waiting = list(self._waiting), deque()
         return news
 

@@ -13,7 +13,7 @@ from weakref import finalize
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from holdfast.errors import DatabaseRefused, DatabaseUnavailable
 from holdfast.store import failures
@@ -142,6 +142,9 @@ class SyncDatabase:
             except PoolTimeout:
                 self._reach()
                 continue
+            except PoolClosed:
+                msg = "the connections were closed meanwhile: call the client's open() first"
+                raise DatabaseUnavailable(msg) from None
             if _still_there(connection):
                 return connection
             connection.close()
