@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 import time
@@ -222,6 +223,52 @@ async def test_the_end_of_a_program_is_heard_by_a_runner_that_spoke_after_it(
         time.sleep(0.01)  # noqa: ASYNC251 - that is what is tried
     program.signal(signal.SIGINT)
     assert (await program.wait()).code == 0
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_signal_to_a_program_that_has_ended_is_passed_over(loop: str, tmp_path: Path, heard: Heard) -> None:
+    """A cancel may come while its keeper takes its time to go; uvloop writes to no closed line."""
+
+    async def scene() -> int | None:
+        program = await Program.start(shell("true", tmp_path), heard)
+        end = await program.wait()
+        program.signal(signal.SIGINT)
+        return end.code
+
+    with asyncio.Runner(loop_factory=pytest.importorskip(loop).new_event_loop) as runner:
+        assert runner.run(scene()) == 0
+
+
+async def test_a_runner_with_many_open_files_begins_programs(tmp_path: Path, heard: Heard) -> None:
+    """The line to a keeper may have a number beyond the 1,024 that `select` can wait for."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    many: list[int] = []
+    try:
+        while not many or many[-1] < 1100:
+            many.append(os.open(os.devnull, os.O_RDONLY))
+        end = await run(shell("echo hello; exit 3", tmp_path), heard)
+    finally:
+        for number in many:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (end.code, heard.streams["stdout"]) == (3, b"hello\n")
+
+
+async def test_a_program_whose_keeper_was_killed_leaves_nothing_behind(
+    tmp_path: Path, heard: Heard, eventually: Callable[..., object]
+) -> None:
+    """The program dies with its keeper; what it had started is ended by the runner."""
+    program = await Program.start(shell("sleep 100 & echo $!; wait", tmp_path), heard)
+    await heard.until(b"\n")
+    os.kill(parent(program.pid), signal.SIGKILL)
+    async with asyncio.timeout(20):
+        assert (await program.wait()).code is None
+
+    async def gone() -> bool:
+        return not is_alive(int(heard.streams["stdout"]))
+
+    await eventually(gone)  # type: ignore[misc]
 
 
 DAEMON = (

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import resource
 import select
@@ -29,6 +30,8 @@ PR_SET_CHILD_SUBREAPER = 36
 LONGEST_DEATH = 5.0
 # How long a runner may take to hang up once it was told of the end, in seconds.
 LONGEST_GOODBYE = 10.0
+# How long it waits at a time, in seconds: milliseconds in 32 bits are 24 days.
+LONGEST_WAIT = 3600.0
 # Python ignores them; programs expect not to.
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 
@@ -99,10 +102,14 @@ class Keeper:
 
     def _until_end(self, ended: int) -> int | None:
         """Wait for the program; None: the runner is gone, or has not put the end off."""
+        # Not `select`, which ends at 1023: the channel has the number here that it has in the runner.
+        waits = select.poll()
+        for number in (self._line.fileno(), ended):
+            waits.register(number, select.POLLIN)
         while True:
-            rest = None if self._until is None else max(0.0, self._until - time.monotonic())
-            readable, _, _ = select.select([self._line.fileno(), ended], [], [], rest)
-            if not readable:
+            left = math.inf if self._until is None else max(0.0, self._until - time.monotonic())
+            readable = {number for number, _ in waits.poll(min(left, LONGEST_WAIT) * 1000)}
+            if not readable and left <= LONGEST_WAIT:
                 return None
             if ended in readable:
                 os.read(ended, 4096)

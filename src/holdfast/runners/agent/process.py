@@ -200,6 +200,9 @@ class Program:
         self._beats = asyncio.get_running_loop().call_later(rest, self._beat, until)
 
     def _ask(self, order: Mapping[str, float]) -> None:
+        # After we have hung up uvloop raises, where asyncio passes over what is written.
+        if self._writer.is_closing():
+            return
         with suppress(OSError):
             self._writer.write(msgspec.json.encode(order) + b"\n")
 
@@ -221,6 +224,10 @@ class Program:
         """
         try:
             told = await self._told()
+            if told is None:
+                # Its keeper was killed, and the program with it, but not what that had started.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
             await asyncio.wait(self._pumps, timeout=LONGEST_ECHO)
         finally:
             await self._leave()
