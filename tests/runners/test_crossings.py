@@ -10,6 +10,7 @@ import pytest
 from holdfast.errors import AssignmentStale, RunnerSuperseded
 from holdfast.model.runner import Runner
 from holdfast.model.worker import WorkerState
+from holdfast.runners.dispatcher import Offer
 from holdfast.runners.messages import AssignmentTold
 from holdfast.store import offers
 from tests.runners.conftest import Machine, OpenYard, Yard, listed
@@ -119,6 +120,31 @@ async def test_a_superseded_registration_is_given_nothing_however_late_it_asks(y
     assert await dispatcher.offers(late, 1, 30) == []
     [job_id] = await yard.enqueue()
     assert [hold.job for hold in (await waiting).hold] == [job_id]
+
+
+@pytest.mark.usefixtures("only_woken")
+async def test_a_cancel_that_comes_just_before_a_sync_waits_is_told_at_once(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sync has looked at what its runner holds already, and nobody waits yet who could be woken."""
+    offer = await begun(yard, machine := await yard.machine())
+    dispatcher, heard = yard.desk.dispatcher, asyncio.Event()
+    ring, wait = dispatcher.ring, dispatcher.offers
+
+    def noted(worker_id: int) -> None:
+        ring(worker_id)
+        heard.set()
+
+    async def after_a_cancel(*asked: Any, **options: Any) -> list[Offer]:
+        await yard.client.cancel(offer.job)
+        await heard.wait()
+        return await wait(*asked, **options)
+
+    monkeypatch.setattr(dispatcher, "ring", noted)
+    monkeypatch.setattr(dispatcher, "offers", after_a_cancel)
+    async with asyncio.timeout(10):
+        [hold] = (await machine.sync(listed(offer), wait=30)).hold
+    assert hold.cancel is not None
 
 
 async def test_who_waits_to_give_work_sees_what_was_given_meanwhile(yard: Yard, eventually: Any) -> None:

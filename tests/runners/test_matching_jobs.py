@@ -84,6 +84,26 @@ async def test_slots_and_capacity_of_a_queue_are_never_exceeded(yard: Yard) -> N
     assert (await machine.one()).queue == "builds"
 
 
+async def test_a_runner_whose_capacity_is_used_up_keeps_no_job_from_another(yard: Yard) -> None:
+    """It would come first, for it has no label that others might need, and may hold no more of the queue."""
+    full = await yard.machine("a", slots=2, queues=["builds", "tests"], capacity={"builds": 1})
+    idle = await yard.machine("b", queues=["builds"], labels=["gpu"])
+    await yard.enqueue(queue="builds")
+    build = await full.one()
+    await full.start(build)
+    others = asyncio.create_task(full.sync(listed(build), free=1, wait=30))
+    waiting = asyncio.create_task(idle.claim(wait=30))
+    for machine in (full, idle):
+        await yard.desk_hears(machine)
+    [job_id] = await yard.enqueue(queue="builds")
+    async with asyncio.timeout(10):
+        assert jobs(await waiting) == [job_id]
+    assert not others.done()
+    await yard.enqueue(queue="tests")
+    async with asyncio.timeout(10):
+        assert [hold.assignment is None for hold in (await others).hold] == [True, False]
+
+
 async def test_two_servers_do_not_fill_a_slot_twice(yard: Yard, open_yard: OpenYard) -> None:
     """A runner that asks both at once gets what it has room for, and no job goes to two runners."""
     other = await open_yard()

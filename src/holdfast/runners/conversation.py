@@ -72,6 +72,7 @@ class Conversation:
 
     async def sync(self, caller: RunnerCaller, asked: Sync) -> Synced:
         """Take in what a runner holds, and answer what it should hold; raises `RunnerSuperseded`."""
+        since = self._dispatcher.rings
         runner = await self._hearing.hear(caller)
         refused = await self._take_ends(runner, asked.held)
         refused += await self._take_lives(runner, asked)
@@ -83,17 +84,18 @@ class Conversation:
         free = 0 if asked.draining or runner.state is not WorkerState.ONLINE else asked.free - len(shown)
         urgent = bool(refused or shown or _undelivered(one for one in held if one.accepted))
         wait = 0.0 if urgent else min(asked.wait, self._intervals.sync_wait)
-        shown += await self._new(runner, max(0, free), wait)
+        shown += await self._new(runner, max(0, free), wait, since)
         return await self._synced(runner, caller, asked, shown, refused)
 
     async def claim(self, caller: RunnerCaller, asked: Claim) -> Claimed:
         """Offer a runner up to so many assignments, those first that it has not accepted."""
+        since = self._dispatcher.rings
         runner = await self._hearing.hear(caller)
         held = await self._holdings.ask(runner.id)
         shown = await self._show_again([one for one in held if not one.accepted])
         if len(shown) < asked.count and runner.state is WorkerState.ONLINE:
             wait = 0.0 if shown else min(asked.wait, self._intervals.sync_wait)
-            shown += await self._new(runner, asked.count - len(shown), wait)
+            shown += await self._new(runner, asked.count - len(shown), wait, since)
             # A drain may have come meanwhile.
             runner = await self._hearing.look(caller)
         return Claimed(
@@ -200,10 +202,10 @@ class Conversation:
         tokens = dict(zip(fences, texts, strict=True))
         return [Offer(one, tokens[Fence(one.job_id, one.attempt)]) for one in await self._database.run(again)]
 
-    async def _new(self, runner: Runner, want: int, wait: float) -> list[Offer]:
+    async def _new(self, runner: Runner, want: int, wait: float, since: int) -> list[Offer]:
         if want == 0 and wait == 0:
             return []
-        return await self._dispatcher.offers(runner, want, wait)
+        return await self._dispatcher.offers(runner, want, wait, since=since)
 
     async def _synced(
         self,

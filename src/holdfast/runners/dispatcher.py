@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from holdfast.client.token_operator import token_hash, token_text
@@ -21,6 +21,8 @@ MOST_AT_ONCE = 200
 # How long a wake-up that was missed is not noticed.
 LONGEST_REST = 2.0
 IDLE = 3600.0
+# For so many runners it is remembered when it last rang.
+MOST_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +73,31 @@ class Dispatcher(Service):
         self._database = database
         self._requests: dict[int, _Request] = {}
         self._closing = False
+        # How often it has rung, and which time was the last one for all runners, and for each.
+        self._rings = self._rung_all = 0
+        self._rung: dict[int, int] = {}
 
-    async def offers(self, runner: Runner, want: int, wait: float) -> list[Offer]:
+    @property
+    def rings(self) -> int:
+        """How often it has rung: to be asked before a look at what a runner holds, for `offers`."""
+        return self._rings
+
+    async def offers(
+        self, runner: Runner, want: int, wait: float, *, since: int | None = None
+    ) -> list[Offer]:
         """Return up to *want* new offers, after up to *wait* seconds; an empty list: there was nothing.
 
         An older request of the same runner is answered at once, for it has only one ear; so is this one
-        where a later registration waits already.
+        where a later registration waits already, or where there was news *since* so many `rings`.
         """
         waiting = self._requests.get(runner.id)
         if waiting is not None and waiting.runner.term > runner.term:
             return []
-        self.ring(runner.id)
+        missed = since is not None and since < max(self._rung_all, self._rung.get(runner.id, 0))
+        if waiting is not None:
+            _settle(waiting, [])
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (0.0 if self._closing else wait)
+        deadline = loop.time() + (0.0 if self._closing or missed else wait)
         request = self._requests[runner.id] = _Request(runner, want, deadline, loop.create_future())
         self.wake()
         try:
@@ -99,6 +113,12 @@ class Dispatcher(Service):
 
     def ring(self, worker_id: int) -> None:
         """Answer the requests of a runner at once: there is news for it."""
+        self._rings += 1
+        if len(self._rung) >= MOST_REMEMBERED:
+            # Whoever is about to wait asks once more than needed.
+            self._rung.clear()
+            self._rung_all = self._rings
+        self._rung[worker_id] = self._rings
         if (request := self._requests.get(worker_id)) is not None:
             _settle(request, [])
 
@@ -120,6 +140,8 @@ class Dispatcher(Service):
         self._ring_all()
 
     def _ring_all(self) -> None:
+        self._rings += 1
+        self._rung_all = self._rings
         for request in self._requests.values():
             _settle(request, [])
 
@@ -186,8 +208,8 @@ class Dispatcher(Service):
         candidates: Sequence[Candidate],
         room: int | None,
     ) -> list[Offer]:
-        # First by what runners say of themselves, to know whose rows to lock; then by what they hold.
-        takers = [request.taker() for request in requests]
+        # First by what can be known without a lock, to know whose rows to lock; then by what they hold.
+        takers = await self._likely(connection, requests, {job.queue for job in candidates})
         likely = {taker.worker_id for _, taker in match(candidates, takers, room)}
         if not likely:
             return []
@@ -203,6 +225,23 @@ class Dispatcher(Service):
             offers.offer_jobs(pairs, [token_hash(tokens[pair]) for pair in pairs]), connection
         )
         return [Offer(one, tokens[one.job_id, one.worker_id]) for one in made]
+
+    async def _likely(
+        self, connection: Connection, requests: Sequence[_Request], queues: Set[str]
+    ) -> list[Taker]:
+        """Return the takers, with the room that they have where that differs from queue to queue.
+
+        Else one that may hold no more of a queue would stand before one that may.
+        """
+        bounded = [one.runner.id for one in requests if not queues.isdisjoint(one.runner.capacity)]
+        if not bounded:
+            return [request.taker() for request in requests]
+        seen = await self._database.run(offers.runners_room(bounded), connection)
+        rooms = {one.worker_id: one for one in seen}
+        exact = (
+            _exact(request, rooms) if request.runner.id in rooms else request.taker() for request in requests
+        )
+        return [taker for taker in exact if taker is not None]
 
     def _answer(self, requests: Iterable[_Request], made: Sequence[Offer]) -> None:
         by_runner: dict[int, list[Offer]] = defaultdict(list)
