@@ -228,6 +228,22 @@ async def test_what_the_server_does_not_list_is_stopped_and_not_reported(
     await ended(counterpart, again)
 
 
+async def test_what_was_taken_away_is_listed_no_more(
+    counterpart: Counterpart, runner: Any, gate: Gate
+) -> None:
+    """However long its program takes to end: the server would refuse it at once, again and again."""
+    counterpart.intervals["cancel_grace"] = 60
+    await runner()
+    entry = await counterpart.offer(script=f"trap '' INT; echo up; {gate}")
+    await counterpart.until(lambda: "up" in entry.log())
+    entry.wanted = False
+    await counterpart.change()
+    await counterpart.until(lambda: not counterpart.syncs[-1]["held"])
+    assert counterpart.syncs[-1]["free"] == 3
+    gate.open()
+    await counterpart.until(lambda: counterpart.syncs[-1]["free"] == 4)
+
+
 async def test_the_same_name_is_the_same_runner_after_a_restart(
     counterpart: Counterpart, runner: Any, tmp_path: Path
 ) -> None:

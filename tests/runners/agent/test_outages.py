@@ -10,14 +10,29 @@ import msgspec
 import pytest
 
 from holdfast.runners.agent import registrar
+from holdfast.runners.agent.connection import Connection
+from holdfast.runners.agent.messages import Assignment, Registration
 from holdfast.runtime import outage
 from holdfast.testing import Probe
 from tests.runners.agent.conftest import Gate
-from tests.runners.agent.counterpart import Answer, Counterpart
+from tests.runners.agent.counterpart import REGISTRATION, Answer, Counterpart
 from tests.runners.agent.test_agent import ended
 
 # How long a runner may be silent: longer than a full machine takes to end a command and to hear of it.
 LOST_AFTER = 4.0
+
+
+class SlowStore(Counterpart):
+    """A server that counts the files that it is sent, and never has taken one in."""
+
+    uploads = 0
+
+    async def _answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        if method == "PUT":
+            self.uploads += 1
+            await self.change()
+            await asyncio.Event().wait()
+        return await super()._answer(method, path, headers, body)
 
 
 async def test_no_answer_that_is_lost_loses_or_doubles_work(
@@ -96,6 +111,51 @@ async def test_output_beyond_the_buffer_is_a_marked_gap(
     assert entry.logs["stdout"] == whole[:offset] + whole[offset + length :]
     # One stream alone may fill the buffer, but for the piece that makes room.
     assert len(whole) - 110_000 < length < len(whole) - 70_000
+
+
+async def test_progress_that_nobody_heard_is_told_again(
+    counterpart: Counterpart, runner: Any, gate: Gate
+) -> None:
+    """A sync takes it along; the next one does so too where that came to nothing."""
+    agent = await runner()
+    entry = await counterpart.offer(script=f"{gate}")
+    await counterpart.until(lambda: entry.state == "running")
+    [execution] = agent.roster.executions.values()
+    refused = 0
+
+    def refuses(_method: str, path: str) -> Answer | None:
+        nonlocal refused
+        refused += path.endswith("/sync")
+        return 502, {"detail": "away"}, {}
+
+    counterpart.refuses = refuses
+    execution.progress(0.5, "half way")
+    # Two that do not know of it yet may be under way.
+    await counterpart.until(lambda: refused >= 3)
+    counterpart.refuses = lambda _method, _path: None
+    await counterpart.until(lambda: entry.notes)
+    assert entry.notes == [(0.5, "half way")]
+    gate.open()
+    await ended(counterpart, entry)
+
+
+async def test_slow_uploads_do_not_keep_syncs_from_the_server() -> None:
+    """However many wait for an answer: else the server would take a runner for lost that is there."""
+    server = SlowStore()
+    await server.start()
+    async with Connection(server.address, "0.1.0") as connection:
+        said = Registration(
+            name="build-7", host="build-7.lan", version="0.1.0", labels=(), kinds=(), queues=(), slots=1
+        )
+        await connection.register(said, REGISTRATION)
+        assignment = msgspec.convert((await server.offer()).assignment, Assignment)
+        uploads = [asyncio.create_task(connection.keep(assignment, f"{n}", b"x")) for n in range(80)]
+        await server.until(lambda: server.uploads >= 64)
+        await connection.sync(1, [], free=0, wait=0.0, draining=False)
+        for upload in uploads:
+            upload.cancel()
+        await asyncio.gather(*uploads, return_exceptions=True)
+    await server.stop()
 
 
 @pytest.mark.parametrize(("on_loss", "outcome"), [("retry", "lost"), ("hold", "completed")])

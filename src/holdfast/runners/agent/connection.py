@@ -52,13 +52,18 @@ class Connection:
 
     def __init__(self, address: str, version: str) -> None:
         self._address = address.rstrip("/")
-        self._client = httpx.AsyncClient(
+        self._client = self._opened(version, 64, 16)
+        # Many files that take long must not keep the server from hearing that this runner is there.
+        self._heart = self._opened(version, 4, 4)
+        self.token = ""
+
+    def _opened(self, version: str, most: int, kept: int) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
             base_url=f"{self._address}/runner/v1",
             headers={"User-Agent": f"holdfast-runner/{version}"},
             timeout=PATIENCE,
-            limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
+            limits=httpx.Limits(max_connections=most, max_keepalive_connections=kept),
         )
-        self.token = ""
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,6 +74,7 @@ class Connection:
     async def close(self) -> None:
         """Hang up."""
         await self._client.aclose()
+        await self._heart.aclose()
 
     async def register(self, registration: Registration, token: str) -> Registered:
         """Register, and speak as that runner from now on."""
@@ -149,8 +155,9 @@ class Connection:
         sent = {"Authorization": f"Bearer {token or self.token}", **(headers or {})}
         if json is not None:
             content, sent["Content-Type"] = msgspec.json.encode(json), "application/json"
+        client = self._heart if path == "/sync" else self._client
         try:
-            answer = await self._client.request(method, path, content=content, headers=sent, timeout=timeout)
+            answer = await client.request(method, path, content=content, headers=sent, timeout=timeout)
         except (httpx.TransportError, httpx.DecodingError) as error:
             problem = f"{type(error).__name__} {error}".strip()
             raise ServerUnavailable(self._address, problem, is_down=_is_refused(error)) from error

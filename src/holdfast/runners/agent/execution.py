@@ -73,10 +73,14 @@ class Execution:
         self.report: Report | None = None
         self.rung: Rung | None = None
         self.cause: Cause | None = None
+        # False once the server has said that it is not this runner's any more.
+        self.is_wanted = True
         self._order: CancelOrder | None = None
         self._ladder: Ladder | None = None
         self._over = False
         self._progress: tuple[float, str | None] | None = None
+        # The last progress that a sync took along.
+        self._newest: Held | None = None
         self._folder = bench.config.folder / "assignments" / f"{self.fence.job_id}-{self.fence.attempt}"
         self._logs = LogShipper(
             bench.connection,
@@ -95,7 +99,7 @@ class Execution:
         """Return what a sync says of it."""
         alive, self._logs.alive = self._logs.alive, False
         (progress, note), self._progress = self._progress or (None, None), None
-        return Held(
+        said = Held(
             job=self.fence.job_id,
             attempt=self.fence.attempt,
             state=self.state,
@@ -104,6 +108,14 @@ class Execution:
             alive=alive,
             rung=self.rung,
         )
+        self._newest = self._newest if progress is None else said
+        return said
+
+    def untold(self, said: Held) -> None:
+        """Say again what a sync took along and nobody may have heard, unless there is newer progress."""
+        self._logs.alive = self._logs.alive or said.alive
+        if self._progress is None and said.progress is not None and said is self._newest:
+            self.progress(said.progress, said.note)
 
     def cancel(self, order: CancelOrder) -> None:
         """Obey a cancel; safe to repeat."""

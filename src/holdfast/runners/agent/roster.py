@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from holdfast.runners.agent.bench import Bench
 from holdfast.runners.agent.execution import ENDED, Cause, Execution
@@ -42,8 +42,15 @@ class Roster:
 
     def held(self) -> list[Held]:
         """Return what a sync lists."""
-        running = [one.held() for one in self.executions.values() if one.report is None]
+        running = [one.held() for one in self.executions.values() if one.report is None and one.is_wanted]
         return running + self.reporter.held()
+
+    def untold(self, said: Iterable[Held]) -> None:
+        """Take back what a sync said that may have reached nobody."""
+        for one in said:
+            execution = self.executions.get(Fence(one.job, one.attempt))
+            if execution is not None:
+                execution.untold(one)
 
     @property
     def busy(self) -> int:
@@ -119,6 +126,8 @@ class Roster:
         elif execution is not None and execution.report is None:
             # Else its end is being told: refused, it is kept as evidence.
             self.bench.events.emit("assignment.lost", fence=fence)
+            # Listed again, it would be refused again, at once, until its program has ended.
+            execution.is_wanted = False
             execution.interrupt(Cause.LOST)
 
     def _heard(self, fence: Fence) -> None:

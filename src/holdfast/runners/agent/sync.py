@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import HoldfastError, ServerRefused, ServerUnavailable
 from holdfast.runners.agent.bench import Bench
 from holdfast.runners.agent.execution import ENDED
-from holdfast.runners.agent.messages import Fence, Registered, SyncAnswer
+from holdfast.runners.agent.messages import Fence, Held, Registered, SyncAnswer
 from holdfast.runners.agent.registrar import Registrar
 from holdfast.runners.agent.roster import Roster
 from holdfast.runtime.outage import Outage
@@ -26,9 +26,10 @@ HELD_BACK = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request under way: *told* is what it lists, with the states."""
+    """A request under way: *said* is what it lists, *told* the states of that."""
 
     task: asyncio.Task[SyncAnswer]
+    said: Sequence[Held]
     told: Mapping[Fence, str]
     began: float
 
@@ -83,6 +84,7 @@ class Sync(Service):
         flying, self._flying = self._flying, []
         for exchange in flying:
             exchange.task.cancel()
+            self._roster.untold(exchange.said)
         await asyncio.gather(*(exchange.task for exchange in flying), return_exceptions=True)
 
     def leave(self) -> None:
@@ -111,7 +113,7 @@ class Sync(Service):
             draining=self.leaving,
         )
         told = {Fence(one.job, one.attempt): one.state for one in held}
-        self._flying.append(Exchange(asyncio.create_task(request), told, time.monotonic()))
+        self._flying.append(Exchange(asyncio.create_task(request), held, told, time.monotonic()))
 
     async def _something(self) -> None:
         """Wait for an answer, for news where there is room for them, or until nobody hears us any more."""
@@ -134,11 +136,13 @@ class Sync(Service):
         try:
             answer = exchange.task.result()
         except ServerUnavailable as error:
+            self._roster.untold(exchange.said)
             # Another one is under way, and will tell whether the server is there.
             if not self._flying:
                 await self._unreachable(error)
             return
         except ServerRefused as error:
+            self._roster.untold(exchange.said)
             ends = [fence for fence, state in exchange.told.items() if state == ENDED]
             if ends and error.is_about_body:
                 # One end that cannot be taken so must not keep the others, and what runs, from the server.
