@@ -428,6 +428,24 @@ async def test_nothing_of_an_assignment_stays_behind(
     await counterpart.until(lambda: counterpart.syncs[-1]["free"] == 4)
 
 
+async def test_what_a_program_has_made_read_only_is_deleted(tmp_path: Path) -> None:
+    """As the module cache of Go is; root has to do without its rights over all files for that."""
+    folder = tmp_path / "1-1"
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "b" / "file").touch()
+    (folder / "a" / "out").symlink_to(outside := tmp_path / "outside")
+    outside.mkdir(mode=0o500)
+    for place in (folder / "a" / "b", folder / "a"):
+        place.chmod(0o500)
+    code = "import sys, pathlib\nfrom holdfast.runners.agent.disposal import discard\n"
+    code += "discard(pathlib.Path(sys.argv[1]))"
+    plain = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    process = await asyncio.create_subprocess_exec(*plain, sys.executable, "-c", code, str(folder))
+    assert await process.wait() == 0
+    assert not folder.exists()
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o500
+
+
 async def test_many_short_commands_go_through_few_slots(counterpart: Counterpart, runner: Any) -> None:
     """News that come faster than answers starve nobody, and ends are told on the way."""
     counterpart.intervals["sync_wait"] = 2

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import time
 from enum import IntEnum
-from shutil import rmtree
 
 import msgspec
 
@@ -17,6 +16,7 @@ from holdfast.runners.agent.artifacts import find, send
 from holdfast.runners.agent.bench import Bench
 from holdfast.runners.agent.command import make_folders, result_of
 from holdfast.runners.agent.dispatch import work_for
+from holdfast.runners.agent.disposal import discard
 from holdfast.runners.agent.ladder import Ladder
 from holdfast.runners.agent.messages import (
     Assignment,
@@ -166,7 +166,7 @@ class Execution:
             self._over = True
             await self._logs.stop()
             self._logs.end()
-            await asyncio.to_thread(rmtree, self._folder, ignore_errors=True)
+            await asyncio.to_thread(discard, self._folder)
         if ended is not None:
             self.report, self.state = ended, ENDED
         self._bench.events.emit(

@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from shutil import rmtree
 from typing import Self
 
 import msgspec
 
 from holdfast.errors import FolderUnwritable, RunnerBusy
+from holdfast.runners.agent.disposal import discard
 from holdfast.runners.agent.messages import Fence, Report
 
 # More than any token takes, in bytes.
@@ -41,7 +41,7 @@ class StateFolder:
             self.__exit__()
             raise RunnerBusy(self._name) from error
         # What a killed runner left; its programs died with it.
-        rmtree(self._folder / "assignments", ignore_errors=True)
+        discard(self._folder / "assignments")
         return self
 
     def __exit__(self, *_: object) -> None:
