@@ -113,6 +113,32 @@ async def test_output_beyond_the_buffer_is_a_marked_gap(
     assert len(whole) - 110_000 < length < len(whole) - 70_000
 
 
+async def test_output_that_arrived_unheard_and_was_dropped_makes_no_log_a_damaged_one(
+    counterpart: Counterpart, runner: Any, probe: Probe, gate: Gate
+) -> None:
+    """The runner has no sum of it, and says that its sum does not tell the whole."""
+    lost = 0
+
+    def loses(_method: str, path: str) -> bool:
+        nonlocal lost
+        lost += path.endswith("/logs/stdout")
+        return path.endswith("/logs/stdout")
+
+    counterpart.loses = loses
+    await runner(log_buffer=100_000)
+    entry = await counterpart.offer(script=f"echo begin; {gate}; seq -w 1 100000")
+    await counterpart.until(lambda: "begin" in entry.log())
+    gate.open()
+    await probe.wait_for("program.ended")
+    # The first one may have been read before the flood.
+    so_far = lost
+    await counterpart.until(lambda: lost >= so_far + 2)
+    counterpart.loses = lambda _method, _path: False
+    report = await ended(counterpart, entry, 20)
+    assert entry.log().startswith("begin\n")
+    assert (len(entry.gaps), report["logs"]["stdout"]["gap"]) == (1, True)
+
+
 async def test_progress_that_nobody_heard_is_told_again(
     counterpart: Counterpart, runner: Any, gate: Gate
 ) -> None:

@@ -109,7 +109,7 @@ class LogShipper(Service):
     def totals(self) -> dict[str, StreamTotal]:
         """What each stream came to."""
         return {
-            name: StreamTotal(size=spool.size, sha256=spool.sha256, gap=not spool.is_empty)
+            name: StreamTotal(size=spool.size, sha256=spool.sha256, gap=spool.is_unsure or not spool.is_empty)
             for name, spool in self._spools.items()
             if spool.size
         }

@@ -56,6 +56,9 @@ class Spool:
         self._file: BinaryIO | None = None
         self._digest = hashlib.sha256()
         self.size = self.acknowledged = 0
+        # True if the sum may lack bytes that the server has: they were dropped before it answered.
+        self.is_unsure = False
+        self._sent = 0
 
     @property
     def is_empty(self) -> bool:
@@ -109,7 +112,11 @@ class Spool:
 
     def read(self, most: int) -> bytes:
         """Return the next bytes that the server needs, *most* at most; none where they are lost."""
-        return b"" if self.lost else self._between(self.acknowledged, self.acknowledged + most)
+        if self.lost:
+            return b""
+        data = self._between(self.acknowledged, self.acknowledged + most)
+        self._sent = max(self._sent, self.acknowledged + len(data))
+        return data
 
     def _between(self, start: int, end: int) -> bytes:
         pieces: list[bytes] = []
@@ -129,8 +136,10 @@ class Spool:
     def acknowledge(self, offset: int, sent: bytes = b"") -> None:
         """Note that the server has everything before *offset*, or knows it as lost.
 
-        *sent* are the bytes of the request that it answers: they may have been dropped meanwhile.
+        *sent* are the bytes of the request that it answers: they may have been dropped meanwhile.  Without
+        them it answers a gap.
         """
+        self.is_unsure = self.is_unsure or (not sent and self.acknowledged < self._sent)
         known = sent[: max(0, offset - self.acknowledged)]
         self._digest.update(known)
         self._digest.update(self._between(self.acknowledged + len(known), offset))
