@@ -4,6 +4,7 @@ import asyncio
 import errno
 import hashlib
 import os
+import shutil
 import stat
 import sys
 import time
@@ -428,6 +429,7 @@ async def test_nothing_of_an_assignment_stays_behind(
     await counterpart.until(lambda: counterpart.syncs[-1]["free"] == 4)
 
 
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root needs setpriv for it")
 async def test_what_a_program_has_made_read_only_is_deleted(tmp_path: Path) -> None:
     """As the module cache of Go is; root has to do without its rights over all files for that."""
     folder = tmp_path / "1-1"
