@@ -190,6 +190,83 @@ async def test_a_second_cancel_does_not_make_up_twice(
     assert calls == ["charge", "undo"]
 
 
+async def test_a_cancel_does_not_stop_a_failed_run_that_makes_up_for_things(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], probe: Probe
+) -> None:
+    """What has begun to be undone is undone, and so is the rest; the run has failed."""
+    begun, renewed = asyncio.Event(), asyncio.Event()
+
+    async def do(what: str) -> None:
+        calls.append(what)
+
+    async def refund() -> None:
+        begun.set()
+        await renewed.wait()
+        calls.append("refunded")
+
+    async def fail() -> None:
+        msg = "broken"
+        raise ValueError(msg)
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> None:
+        run.on_failure(do, "undo")
+        run.on_failure(refund)
+        await run.step(do, "charge")
+        await run.step(fail)
+
+    await work(app, ttl=1.0)
+    handle = await client.enqueue(order.job())
+    await begun.wait()
+    await client.cancel(handle.id)
+    probe.forget()
+    await probe.wait_for("lease.renewed", times=3)
+    renewed.set()
+    with pytest.raises(holdfast.JobFailed, match="broken"):
+        await client.wait(handle.id, timeout=20)
+    assert calls == ["charge", "refunded", "undo"]
+
+
+async def test_a_cancel_that_comes_while_the_end_of_a_run_is_written_is_made_up_for(
+    client: holdfast.Client,
+    work: Any,
+    app: holdfast.App,
+    calls: list[str],
+    db: ThrowawayDatabase,
+    probe: Probe,
+    eventually: Any,
+) -> None:
+    """The result is not recorded, so neither is what led to it left as it is."""
+    go_on = asyncio.Event()
+
+    @app.job(queue="elsewhere")
+    async def mail() -> None: ...
+
+    async def do(what: str) -> None:
+        calls.append(what)
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> str:
+        run.on_failure(do, "undo")
+        await run.step(do, "charge")
+        await go_on.wait()
+        run.enqueue(mail.job())
+        return "done"
+
+    await work(app, queues=("default",))
+    handle = await client.enqueue(order.job())
+    await eventually(lambda: db.value("select true from holdfast.steps where name = 'do'"))
+    async with db.database.transaction() as connection:
+        await connection.execute(f'lock table "{db.schema}".steps in exclusive mode')
+        go_on.set()
+        await _until_waiting_for_a_lock(db)
+        await client.cancel(handle.id)
+        await probe.wait_for("cancel.delivered")
+    with pytest.raises(holdfast.JobCancelled):
+        await client.wait(handle.id, timeout=20)
+    assert calls == ["charge", "undo"]
+
+
 async def test_a_cancelled_run_whose_code_does_not_fit_is_kept_and_does_not_spin(
     client: holdfast.Client, work: Any, rests: Any
 ) -> None:

@@ -43,6 +43,7 @@ class Execution:
         claimed = ledger.claimed
         self._history = History(first_seed(claimed.id, claimed.enqueued_at))
         self._moments = Moments(claimed.claimed_at, ledger.heard)
+        self._is_making_up = False
 
     async def perform(self) -> Any:
         """Go on with the run as far as it goes."""
@@ -56,15 +57,25 @@ class Execution:
             if not (self._history.cancelled or self._is_exhausted()):
                 ended = await replay.play(self._code(replay), MAIN)
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not self._ledger.is_cancelled() or task is None:
+            if not self._took_back_cancel():
                 raise
-            task.uncancel()
-        if ended is not None:
-            return await self._after(replay, ended)
-        if self._ledger.is_cancelled() or self._history.cancelled:
+        if ended is None and (self._ledger.is_cancelled() or self._history.cancelled):
             return await self._cancelled(replay)
-        return await self._last_act()
+        try:
+            return await (self._last_act() if ended is None else self._after(replay, ended))
+        except asyncio.CancelledError:
+            # While the end is written, a cancel is made up for; while a failure is, it changes nothing.
+            if self._is_making_up or not self._took_back_cancel():
+                raise
+        return await self._cancelled(replay)
+
+    def _took_back_cancel(self) -> bool:
+        """Take back what stopped this task where that was the cancel of the run, which is seen to here."""
+        task = asyncio.current_task()
+        if task is None or not self._ledger.is_cancelled():
+            return False
+        task.uncancel()
+        return True
 
     async def _cancelled(self, replay: Replay) -> Fail | Stop | Suspend:
         """Make up for what the run did; what was under way when it was stopped, only the record knows."""
@@ -172,6 +183,9 @@ class Execution:
             return replace(replayed, stopping=cancelled)
         if not frozen.makeups:
             return then
+        # Whatever the run ends for, nobody is to stop this for a cancel any more.
+        self._ledger.heed_cancel()
+        self._is_making_up = True
         await self._ledger.quiet()
         replay = self._replay(stops=False)
         if end is not None:
