@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import holdfast
 from holdfast.errors import CutShort
 from holdfast.testing import ThrowawayDatabase
+from holdfast.workflow import cuts
 
 OUTCOMES = "select outcome from holdfast.attempts where job_id = $1 order by attempt"
 
@@ -232,3 +234,100 @@ async def test_a_timeout_that_strikes_while_a_wait_asks_ends_the_wait(
         lapsing[0].reschedule(0.0)
         await eventually(lambda: has_expired(lapsing[0]))
     assert await client.wait(handle.id, timeout=20) == "signal 'never'"
+
+
+async def test_a_timeout_that_was_caught_is_remembered_through_a_sleep(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any
+) -> None:
+    """Nothing is written between the two but the sleep itself."""
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> str:
+        told = "nothing"
+        try:
+            async with asyncio.timeout(0.05):
+                await run.step(forever)
+        except TimeoutError:
+            told = "timeout"
+        await run.sleep(1.5)
+        return told
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    await rests(handle.id)
+    assert await client.wait(handle.id, timeout=20) == "timeout"
+
+
+async def test_a_child_that_ends_after_its_timeout_was_caught_changes_nothing(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """The run sleeps meanwhile; its code takes the same way again."""
+    lapsing: list[asyncio.Timeout] = []
+    go_on = asyncio.Event()
+
+    @app.job
+    async def slow() -> str:
+        await go_on.wait()
+        return "child"
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> str:
+        try:
+            async with asyncio.timeout(None) as limit, run.branches() as branches:
+                lapsing.append(limit)
+                branches.start("other", run.step(forever))
+                return str(await run.child(slow.job()))
+        except TimeoutError:
+            await run.sleep(1.5)
+        return "timeout"
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    await eventually(lambda: db.value("select true from holdfast.steps where child_id is not null"))
+    lapsing[0].reschedule(0.0)
+    await rests(handle.id)
+    go_on.set()
+    assert await client.wait(handle.id, timeout=20) == "timeout"
+
+
+async def test_a_timeout_that_strikes_while_the_database_stalls_ends_the_attempt(
+    client: holdfast.Client,
+    work: Any,
+    app: holdfast.App,
+    db: ThrowawayDatabase,
+    calls: list[str],
+    eventually: Any,
+    rests: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody knows whether the step will be recorded: the code does not go on as if it were not."""
+    monkeypatch.setattr(cuts, "GRACE", 0.1)
+    lapsing: list[asyncio.Timeout] = []
+
+    async def do(what: str) -> str:
+        calls.append(what)
+        return what
+
+    @app.workflow(retry=holdfast.Constant(timedelta(milliseconds=10)))
+    async def order(run: holdfast.Run) -> str:
+        try:
+            async with asyncio.timeout(None) as limit:
+                lapsing.append(limit)
+                told = await run.step(do, "first")
+        except TimeoutError:
+            told = await run.step(do, "instead")
+        await run.wait_signal("go")
+        return told
+
+    await work(app)
+    async with db.database.connection() as connection, connection.transaction():
+        await connection.execute(f'lock table "{db.schema}".steps in exclusive mode')
+        handle = await client.enqueue(order.job())
+        await eventually(lambda: has_begun(lapsing))
+        await eventually(lambda: db.value(WRITING))
+        lapsing[0].reschedule(0.0)
+        await eventually(lambda: db.fetch(OUTCOMES, handle.id))
+    await rests(handle.id)
+    await client.signal(handle.id, "go")
+    assert await client.wait(handle.id, timeout=20) == "first"
+    assert set(calls) == {"first"}

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.workflow.ledger import Ledger
 
 T = TypeVar("T")
@@ -33,5 +34,8 @@ async def unhurt(ledger: Ledger, work: Awaitable[T]) -> T:
             await asyncio.wait({future}, timeout=GRACE)
             if future.done() and not future.cancelled():
                 return future.result()
+            future.cancel()
+            # Nobody knows whether it is recorded: the next attempt finds out.
+            raise DatabaseUnavailable("what a run asked for was cut short before it was answered") from None
         future.cancel()
         raise

@@ -101,7 +101,8 @@ class Execution:
             case Continued(args):
                 return await self._continue(replay, args)
             case Suspend():
-                if replay.notebook.posts:
+                # A suspension carries no errors, such as that of a timeout which the code has caught.
+                if replay.notebook.posts or any(note.error is not None for note in replay.notebook.notes):
                     await replay.notebook.write()
                     return replace(ended, notes=tuple(n for n in ended.notes if n.due is not None))
                 return ended
