@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,12 @@ from holdfast.testing import ThrowawayDatabase
 async def echo(what: str) -> str:
     """A step."""
     return what
+
+
+async def fail() -> None:
+    """A step that fails."""
+    msg = "broken"
+    raise ValueError(msg)
 
 
 async def test_branches_go_on_at_once_and_are_joined(
@@ -92,10 +99,6 @@ async def test_a_failing_branch_stops_its_siblings(
     client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any
 ) -> None:
     """One waits for days, one is in a step: both are told, and every replay meets the same group."""
-
-    async def fail() -> None:
-        msg = "broken"
-        raise ValueError(msg)
 
     async def waits(run: holdfast.Run) -> None:
         try:
@@ -202,3 +205,175 @@ async def test_a_branch_writes_what_it_remembers_with_its_own_next_step(
     handle = await client.enqueue(plan.job())
     assert await client.wait(handle.id, timeout=20) == [["other"]]
     assert await db.fetch(names) == [("now",), ("other",), ("own",)]
+
+
+async def test_a_branch_that_cleans_up_after_its_sibling_failed_is_told_once(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any
+) -> None:
+    """Also where it sleeps meanwhile: the replay meets the failure again, and the branch does not."""
+
+    async def do(what: str) -> None:
+        calls.append(what)
+
+    async def patient(run: holdfast.Run) -> None:
+        try:
+            await run.wait_signal("never")
+        finally:
+            await run.step(do, "first")
+            await run.wait_signal("go")
+            await run.step(do, "second")
+            await run.step(do, "third")
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> None:
+        async with run.branches() as branches:
+            branches.start("patient", patient(run))
+            branches.start("fails", run.step(fail))
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await rests(handle.id) == "signal 'go'"
+    await client.signal(handle.id, "go")
+    with pytest.raises(holdfast.JobFailed, match="branches of a run failed"):
+        await client.wait(handle.id, timeout=20)
+    assert calls == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+async def test_a_branch_with_branches_of_its_own_is_told_once_by_their_end(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], *, awaited: bool
+) -> None:
+    """They are stopped for its sibling's failure; whether it awaits one of them or all, it may clean up."""
+
+    async def nested(run: holdfast.Run) -> None:
+        try:
+            async with run.branches() as branches:
+                leaf = branches.start("leaf", run.wait_signal("never"))
+                if awaited:
+                    try:
+                        await leaf
+                    finally:
+                        await run.step(clean)
+        finally:
+            await run.step(clean)
+
+    async def clean() -> None:
+        calls.append("cleaned")
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> None:
+        async with run.branches() as branches:
+            branches.start("nested", nested(run))
+            branches.start("fails", run.step(fail))
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    with pytest.raises(holdfast.JobFailed, match="branches of a run failed"):
+        await client.wait(handle.id, timeout=20)
+    assert calls == ["cleaned"] * (1 + awaited)
+
+
+async def test_a_branch_may_await_its_sibling(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any
+) -> None:
+    """Meanwhile the run may be suspended, and goes on with both."""
+
+    async def after(run: holdfast.Run, other: holdfast.BranchHandle[str]) -> str:
+        return f"{await other}{await run.step(echo, 'b')}"
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> list[str]:
+        async with run.branches() as branches:
+            first = branches.start("first", run.wait_signal("go"))
+            second = branches.start("second", after(run, first))
+        return [first.result(), second.result()]
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await rests(handle.id) == "signal 'go'"
+    await client.signal(handle.id, "go", "a")
+    assert await client.wait(handle.id, timeout=20) == ["a", "ab"]
+
+
+async def test_a_branch_that_awaits_its_sibling_is_told_of_the_failure_of_a_third(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any
+) -> None:
+    """It is told at its wait, which is recorded: a replay tells it there again."""
+
+    async def after(other: holdfast.BranchHandle[Any]) -> None:
+        try:
+            await other
+        except asyncio.CancelledError:
+            calls.append("told")
+            raise
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> Any:
+        try:
+            async with run.branches() as branches:
+                first = branches.start("first", run.wait_signal("never"))
+                branches.start("second", after(first))
+                branches.start("third", run.step(fail))
+        except ExceptionGroup as group:
+            return [repr(error) for error in group.exceptions], await run.wait_signal("go")
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await rests(handle.id) == "signal 'go'"
+    await client.signal(handle.id, "go", 1)
+    assert await client.wait(handle.id, timeout=20) == [["ValueError('broken')"], 1]
+    assert calls == ["told", "told"]
+
+
+async def test_branches_that_are_awaited_in_tasks_of_their_own_are_refused(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """As steps are: nobody could tell at a replay which of them went on first."""
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> str:
+        async with run.branches() as branches:
+            ones = [branches.start(name, run.step(echo, name)) for name in ("first", "second")]
+            try:
+                await asyncio.gather(*ones)
+            except holdfast.StepsAtOnce as error:
+                return str(error)
+        return "not refused"
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert "'the end of a branch' was begun in a task of its own" in await client.wait(handle.id, timeout=20)
+
+
+async def test_a_stopped_step_that_raises_its_own_error_is_not_cut_short(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """It may try again, but its sibling has failed: it is told so, and that alone is raised."""
+    begun = asyncio.Event()
+
+    async def late() -> None:
+        await begun.wait()
+        await fail()
+
+    async def stubborn() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            msg = "connection closed"
+            raise OSError(msg) from None
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> list[str]:
+        retry = holdfast.Constant(timedelta(milliseconds=10))
+        try:
+            async with run.branches() as branches:
+                branches.start("stubborn", run.step(stubborn, max_attempts=3, retry=retry))
+                branches.start("late", run.step(late))
+        except ExceptionGroup as group:
+            return [repr(error) for error in group.exceptions]
+        return []
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await client.wait(handle.id, timeout=20) == ["ValueError('broken')"]

@@ -37,8 +37,8 @@ class Wait:
 class Branch:
     """One branch while it is in memory.
 
-    *cancelled* says that a sibling has failed: the next step is told so.  *cut* says that the code was
-    told of a timeout around it.  *in_step* is true while a function
+    *cancelled* says that a sibling has failed: the next step is told so, once; *told* says that it was.
+    *cut* says that the code was told of a timeout around it.  *in_step* is true while a function
     of the user runs, which can be cancelled.
     """
 
@@ -54,6 +54,7 @@ class Branch:
         "parent",
         "place",
         "task",
+        "told",
         "wait",
     )
 
@@ -61,10 +62,16 @@ class Branch:
         self.name, self.parent = name, parent
         self.place = self.draws = 0
         self.names: dict[str, int] = {}
-        self.busy = self.cancelled = self.cut = self.in_step = False
+        self.busy = self.cancelled = self.cut = self.in_step = self.told = False
         self.wait: Wait | None = None
         self.future: asyncio.Future[None] | None = None
         self.task: asyncio.Task[Any] | None = None
+
+    def hear(self) -> None:
+        """Take note that the code is being told of a sibling's failure, which it is only once."""
+        if self.cancelled and self.task is not None:
+            self.task.uncancel()
+        self.cancelled, self.told = False, True
 
     def child_name(self, name: str) -> str:
         """Return the full name of a new branch below this one; the same name again gets a number."""

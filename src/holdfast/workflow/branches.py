@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 from holdfast.app.options import checked_text
 from holdfast.errors import CutShort, InputInvalid, OptionInvalid
 from holdfast.model.step import StepKind
-from holdfast.workflow.branch import Branch, Unwinding, Wait, current_branch
+from holdfast.workflow.branch import Branch, Spot, Unwinding, Wait, current_branch
 from holdfast.workflow.replay import Replay
 
 R = TypeVar("R")
@@ -58,6 +58,7 @@ class Branches:
         self._replay = replay
         self._parent = replay.branch("branches")
         self._handles: list[BranchHandle[Any]] = []
+        self._joining: set[Branch] = set()
         self._failed = self._is_over = False
 
     async def __aenter__(self) -> Self:
@@ -113,31 +114,52 @@ class Branches:
         self._replay.branches.pop(branch.name, None)
         if self._replay.closing:
             return
-        parent = self._parent
-        if parent.wait is not None and parent.wait.joins:
-            self._replay.rouse(parent)
+        for joining in self._joining:
+            self._replay.rouse(joining)
         self._replay.rest()
 
     async def joined(self, handle: BranchHandle[R]) -> R:
-        """Wait for one branch."""
+        """Wait for one branch; raises `StepsAtOnce` in a task of its own, such as those of gather."""
+        branch = self._replay.branch("the end of a branch")
         while not handle.is_done:
+            if self._parent.cancelled and not self._failed:
+                self._stop_all()
             await self._join()
+        if branch is self._parent:
+            self._hear_from([handle])
         return handle.result()
 
     async def _join(self) -> None:
-        """Wait until one branch has ended, or a timeout around them all is over, which takes a place."""
-        parent = self._parent
-        met = self._replay.history.at(parent.name, parent.place)
+        """Wait until one branch has ended; that a timeout or a failed sibling ends the wait takes a place.
+
+        Any branch may wait for another one, and not only that which has started it.
+        """
+        branch = self._replay.branch("the end of a branch")
+        met = self._replay.history.at(branch.name, branch.place)
         if met is not None and (met.kind, met.name) == (StepKind.CANCEL, JOIN):
-            parent.place += 1
+            branch.place += 1
             met.visited = True
-            raise CutShort(JOIN)
+            if met.error is not None:
+                raise CutShort(JOIN)
+            branch.hear()
+            raise asyncio.CancelledError
+        if branch is self._parent or not branch.cancelled:
+            await self._idle(branch)
+        # The parent stops its own branches instead, and is told by their end.
+        if branch is not self._parent and branch.cancelled:
+            branch.place += 1
+            await self._replay.deliver_cancel(Spot(branch, branch.place - 1, StepKind.CANCEL, JOIN, None))
+
+    async def _idle(self, branch: Branch) -> None:
+        self._joining.add(branch)
         try:
-            await self._replay.idle(parent, Wait("its branches", joins=True))
+            await self._replay.idle(branch, Wait("its branches", joins=True))
         except asyncio.CancelledError:
-            parent.place += 1
-            self._replay.heed_cut(parent, parent.place - 1, JOIN)
+            branch.place += 1
+            self._replay.heed_cut(branch, branch.place - 1, JOIN)
             raise
+        finally:
+            self._joining.discard(branch)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -166,7 +188,7 @@ class Branches:
         self._failed = True
         for handle in self._handles:
             branch = handle.branch
-            if handle.is_done:
+            if handle.is_done or branch.cancelled or branch.told:
                 continue
             branch.cancelled = True
             if branch.in_step and branch.task is not None:
@@ -183,8 +205,15 @@ class Branches:
         if failures:
             # An ExceptionGroup, as long as none of them is a SystemExit or the like.
             raise BaseExceptionGroup("branches of a run failed", failures)
+        self._hear_from(self._handles)
         if error is None and any(isinstance(one.error, asyncio.CancelledError) for one in self._handles):
             raise asyncio.CancelledError
+
+    def _hear_from(self, handles: Sequence[BranchHandle[Any]]) -> None:
+        """Where none has failed, they were stopped for a sibling of their parent: by that it is told so."""
+        stopped = any(one.branch.told and isinstance(one.error, asyncio.CancelledError) for one in handles)
+        if stopped and not self._errors():
+            self._parent.hear()
 
 
 def _is_among(error: BaseException, failures: Sequence[BaseException]) -> bool:

@@ -105,7 +105,10 @@ class Replay(Company):
                 self.park(branch.name, branch.place, recorded=str(entry), asked=f"{kind} {name!r}")
         branch.place += 1
         if entry is not None and entry.kind is StepKind.CANCEL:
-            raise asyncio.CancelledError if entry.error is None else self.failures.rebuilt(name, entry.error)
+            if entry.error is not None:
+                raise self.failures.rebuilt(name, entry.error)
+            branch.hear()
+            raise asyncio.CancelledError
         return spot
 
     def branch(self, name: str) -> Branch:
@@ -159,9 +162,7 @@ class Replay(Company):
     async def deliver_cancel(self, spot: Spot) -> None:
         """Tell a branch at this place that a sibling has failed, and record that it was told so."""
         if spot.branch.cancelled:
-            spot.branch.cancelled = False
-            if spot.branch.task is not None:
-                spot.branch.task.uncancel()
+            spot.branch.hear()
             await self.save(
                 StepNote(
                     branch=spot.branch.name,

@@ -67,6 +67,8 @@ class _Trial:
         return self._tries < self._call.max_attempts and not isinstance(failure, (Poison, Unkept))
 
     async def _rest(self, due: float) -> None:
+        # A function that was stopped for a failed sibling may have made an error of its own out of that.
+        await self._replay.deliver_cancel(self._spot)
         self._replay.heed_cut(self._spot.branch, self._spot.place, self._spot.told)
         if due > time.monotonic():
             reason = f"the next try of step {self._call.name!r}"
