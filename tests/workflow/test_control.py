@@ -70,6 +70,57 @@ async def test_a_running_run_parks_at_its_next_step(
     assert calls == ["slow", "after"]
 
 
+@pytest.mark.parametrize("then", ["step", "child"])
+async def test_a_paused_run_parks_a_branch_whose_signal_comes_while_another_works(
+    client: holdfast.Client,
+    work: Any,
+    app: holdfast.App,
+    calls: list[str],
+    rests: Any,
+    db: ThrowawayDatabase,
+    eventually: Any,
+    then: str,
+) -> None:
+    """It waits in memory, and takes its signal; what comes behind that waits for the resume."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        begun.set()
+        await go_on.wait()
+
+    async def note(what: str) -> None:
+        calls.append(what)
+
+    @app.workflow
+    async def leaf(run: holdfast.Run) -> None:
+        await run.step(note, "child")
+
+    async def patient(run: holdfast.Run) -> None:
+        await run.wait_signal("go")
+        await (run.step(note, "step") if then == "step" else run.child(leaf.job()))
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> None:
+        async with run.branches() as branches:
+            branches.start("patient", patient(run))
+            branches.start("slow", run.step(slow))
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    await begun.wait()
+    await client.pause(handle.id)
+    await client.signal(handle.id, "go")
+    taken = "select true from holdfast.steps where kind = 'signal' and state = 'completed'"
+    await eventually(lambda: db.value(taken))
+    go_on.set()
+    assert await rests(handle.id) == "paused by application"
+    assert calls == []
+    assert await db.value("select count(*) from holdfast.jobs") == 1
+    await client.resume(handle.id)
+    await client.wait(handle.id, timeout=20)
+    assert calls == [then]
+
+
 async def test_a_pause_reaches_child_runs(
     client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, db: ThrowawayDatabase
 ) -> None:

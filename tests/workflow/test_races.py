@@ -278,6 +278,23 @@ async def test_a_pause_reaches_children_that_are_started_while_it_waits(scene: S
     assert await state(scene, child) == "waiting"
 
 
+async def test_a_run_that_is_paused_while_it_asks_for_children_starts_none(scene: Scene) -> None:
+    """The pause has looked for them: it starts them after the resume."""
+    parent = await scene.one()
+    starter, pauser = await session(scene), await session(scene)
+    follows = Place("main", 0, KIND, "children", '{"policy": "cancel", "runs": true}')
+    start = children.start_children(fence(parent), follows, [NewJob(kind=KIND, args="{}")])
+    assert await pauser.run(runs.pause_runs([parent.id], OPERATOR)) == [parent.id]
+    starting = asyncio.create_task(starter.run(start))
+    await scene.blocked(starter.connection)
+    await pauser.commit()
+    assert await starting == 0
+    await starter.commit()
+    assert await scene.run(start) == 0
+    await scene.run(runs.resume_runs([parent.id], OPERATOR))
+    assert await scene.run(start) != 0
+
+
 async def test_a_resumed_run_goes_on_waiting_for_what_has_not_come(scene: Scene) -> None:
     """It is due again at the same moment as before."""
     job = await scene.one()

@@ -22,9 +22,13 @@ def send_signal(run_id: int, name: str, payload: str | None, key: str | None) ->
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a place found: *text* is a JSON list of the payload alone, None where nothing has come."""
+    """What a place found: *text* is a JSON list of the payload alone, None where nothing has come.
+
+    *paused* says that somebody wants the run paused.
+    """
 
     text: str | None
+    paused: bool = False
 
 
 class Waiter(NamedTuple):
@@ -50,8 +54,8 @@ def take_signals(waiters: Sequence[Waiter]) -> Statement[list[Taken | None]]:
 
 def _taken(count: int, rows: Sequence[Row]) -> list[Taken | None]:
     taken: list[Taken | None] = [None] * count
-    for nth, text in rows:
-        taken[nth - 1] = Taken(text)
+    for nth, text, paused in rows:
+        taken[nth - 1] = Taken(text, paused)
     return taken
 
 

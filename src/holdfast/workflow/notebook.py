@@ -16,7 +16,7 @@ from holdfast.workflow.ledger import Ledger
 class Notebook:
     """Collects places and jobs by branch, and writes them together with what is written next.
 
-    *paused* is what the last write told: whether somebody wants the run paused.
+    *paused* is what the database told last: whether somebody wants the run paused.
     """
 
     def __init__(self, ledger: Ledger, *, paused: bool) -> None:

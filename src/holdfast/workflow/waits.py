@@ -79,6 +79,8 @@ async def _take_signal(replay: Replay, spot: Spot, timeout: float | None) -> Non
         due = time.monotonic() + timeout
     while True:
         taken = await replay.take_signal(spot)
+        if taken.paused:
+            replay.notebook.paused = True
         if taken.text is not None:
             _complete(replay, spot, taken.text)
             return
@@ -120,8 +122,8 @@ async def _take_children(replay: Replay, spot: Spot, jobs: Sequence[NewJob], det
         )
         found: int = await replay.ask(children.start_children(fence, place, jobs))
         if not found:
-            # The cancel is on its way here, or finds the run asleep.
-            await replay.wait(spot, Wait("its cancel", parks=True))
+            # The cancel is on its way here, or finds the run asleep; one that is paused begins anew here.
+            await replay.wait(spot, Wait("its cancel or a resume", parks=True))
         entry = Entry(spot.name, spot.kind, StepState.RUNNING, child_id=found, visited=True)
         replay.history.put(spot.branch.name, spot.place, entry)
     else:

@@ -1,7 +1,7 @@
 -- Families, the children of one step of a run: how they begin, are cancelled with their run, and wake it when the last ends.
 
--- Enqueues the children of a step, one array per column, with the step's row, and answers their family.  The caller has
--- locked the parent.  Asked again for the same place, it answers what it did before.
+-- Enqueues the children of a step, one array per column, with the step's row, and answers their family; 0 where the
+-- parent is paused.  The caller has locked the parent.  Asked again for the same place, it answers what it did before.
 create function holdfast.start_children(
     parent_id bigint, parent_attempt integer, branch text, place integer, name text, step_kind text, detail jsonb,
     kinds text[], queues text[], args jsonb[], priorities smallint[], max_attempts integer[],
@@ -20,6 +20,10 @@ begin
     where s.run_id = parent_id and s.branch = branch and s.place = place;
     if found then
         return ids[1];
+    end if;
+    -- A pause looks for the children that follow it once: nobody would pause these.
+    if exists (select from holdfast.suspensions p where p.run_id = parent_id and p.paused) then
+        return 0;
     end if;
     -- A place belongs to a transaction that has a number already: see next_place().
     perform pg_current_xact_id();

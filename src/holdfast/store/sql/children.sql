@@ -2,7 +2,8 @@
 
 -- name: start_children
 -- Enqueues the children of a place of a held run, with the row of the place, and answers their family.
--- Where the parent's cancel was requested, nothing is enqueued any more, and 0 is answered: nobody would cancel them.
+-- Where the parent's cancel was requested, or it is paused, nothing is enqueued any more, and 0 is answered: nobody would
+-- cancel or pause them.
 -- Locks the parent's live_jobs row, so that nobody takes it meanwhile.  Zero rows: the lease was lost.
 with held as materialized (
     select l.job_id, l.attempt, l.cancel_requested_at from holdfast.live_jobs l

@@ -9,8 +9,9 @@ select holdfast.send_signal($1::bigint, $2::text, $3::text::json, $4::text);
 -- Gives each place that waits ($3, $4) the oldest unread signal of its name $5, and records it there in the same
 -- statement; of several places of a run that wait for the same name, the first in the order given gets the oldest.
 -- Asked again for the same place, it answers what it gave before.  Answers for each, by its number, whether there was
--- one, and its payload; one that is missing has lost its lease.  Locks live_jobs rows in id order, so that nobody takes
--- a run meanwhile, and the signals', so that of two branches each gets one of its own.
+-- one, its payload, and whether somebody wants the run paused; one that is missing has lost its lease.  Locks live_jobs
+-- rows in id order, so that nobody takes a run meanwhile, and the signals', so that of two branches each gets one of
+-- its own.
 with asked as (
     select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text::integer[], $5::text[]) with ordinality
         as a (run_id, attempt, branch, place, name, nth)
@@ -54,7 +55,8 @@ with asked as (
         wake_at = null
     returning s.run_id, s.branch, s.place, s.result
 )
-select a.nth, coalesce(n.result, p.result)::text
+select a.nth, coalesce(n.result, p.result)::text,
+       exists (select from holdfast.suspensions q where q.run_id = any (array[a.run_id]) and q.paused)
 from asked a join held h on h.job_id = a.run_id and h.attempt = a.attempt
 left join noted n on n.run_id = a.run_id and n.branch = a.branch and n.place = a.place
 left join prior p on p.nth = a.nth;
