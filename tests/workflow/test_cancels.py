@@ -267,6 +267,44 @@ async def test_a_cancel_that_comes_while_the_end_of_a_run_is_written_is_made_up_
     assert calls == ["charge", "undo"]
 
 
+@pytest.mark.parametrize("ended", ["released", "lost"])
+async def test_a_cancelled_run_without_a_record_goes_on_with_its_first_undo_elsewhere(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], lose: Any, ended: str
+) -> None:
+    """Its worker stops, or is lost, while that is under way: the run is not over with it."""
+    begun, undoing = asyncio.Event(), asyncio.Event()
+
+    async def undo() -> None:
+        calls.append("begun")
+        undoing.set()
+        if len(calls) == 1:
+            await asyncio.Event().wait()
+        calls.append("undone")
+
+    async def charge() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> None:
+        run.on_failure(undo)
+        await run.step(charge)
+
+    process = await work(app)
+    handle = await client.enqueue(order.job())
+    await begun.wait()
+    await client.cancel(handle.id)
+    await undoing.wait()
+    if ended == "lost":
+        await lose()
+    else:
+        await process.stop(0.0)
+    await work(app)
+    with pytest.raises(holdfast.JobCancelled):
+        await client.wait(handle.id, timeout=20)
+    assert calls == ["begun", "begun", "undone"]
+
+
 async def test_a_cancelled_run_whose_code_does_not_fit_is_kept_and_does_not_spin(
     client: holdfast.Client, work: Any, rests: Any
 ) -> None:

@@ -191,6 +191,9 @@ class Execution:
         replay = self._replay(stops=False)
         if end is not None:
             replay.notebook.notes.append(end)
+        if cancelled and not self._history.below(""):
+            # A cancelled run without a record ends with its attempt, however much is still to be undone.
+            await replay.notebook.write([_first(frozen.makeups)])
         ended = await replay.play(self._made_up(replay, frozen.makeups), COMPENSATION)
         match ended:
             case Suspend():
@@ -226,6 +229,12 @@ class Execution:
         claimed = self._ledger.claimed
         self._history = History(first_seed(claimed.id, claimed.enqueued_at))
         self._history.fill(memory)
+
+
+def _first(makeups: Sequence[StepCall]) -> StepNote:
+    return StepNote(
+        branch=COMPENSATION, place=0, name=makeups[-1].name, kind=StepKind.STEP, state=StepState.RUNNING
+    )
 
 
 def _with_problems(then: Fail | Stop, problems: list[str]) -> Fail | Stop:
