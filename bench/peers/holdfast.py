@@ -20,8 +20,8 @@ from holdfast.worker.config import WorkerConfig
 CALLS_PER_TRANSACTION = 1000
 SLEEPERS = "select id from holdfast.jobs where (args ->> 'number')::bigint = any ($1::bigint[]) order by id"
 SEND = "select holdfast.send_signal(run, 'go') from unnest($1::bigint[]) run"
-# How many runs are worked on at once: the more there are, the more steps share a write.
-RUN_SLOTS = 200
+# How many jobs run at once: more where handlers wait, or where steps of many runs share a write.
+SLOTS, WAITING_SLOTS = 50, 200
 
 
 class Holdfast(Peer):
@@ -136,7 +136,8 @@ class Holdfast(Peer):
         await process.stop(5.0)
 
     def _slots(self) -> int:
-        return self.load.slots or (RUN_SLOTS if self.load.steps else 50)
+        waits = self.load.steps or self.load.kind == "ms"
+        return self.load.slots or (WAITING_SLOTS if waits else SLOTS)
 
 
 if __name__ == "__main__":
