@@ -38,6 +38,20 @@ def _server(version: int) -> Iterator[EmbeddedServer]:
             server.stop()
 
 
+REFUSING = """
+create function holdfast.refuse() returns trigger language plpgsql as $$
+begin
+    if CONDITION then
+        raise exception 'not this one' using errcode = 'MY001';
+    end if;
+    return new;
+end $$
+"""
+REFUSES = (
+    "create trigger refuse before insert on holdfast.jobs for each row execute function holdfast.refuse()"
+)
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[EmbeddedServer]:
     """The newest PostgreSQL of the wheel."""
@@ -106,6 +120,17 @@ async def work(db: ThrowawayDatabase, probe: Probe) -> AsyncIterator[StartWorker
             return process
 
         yield start
+
+
+@pytest.fixture
+def refuse(db: ThrowawayDatabase) -> Callable[[str], Any]:
+    """Has somebody's trigger refuse jobs under a code of its own: ``await refuse("new.kind = 'it'")``."""
+
+    async def make(condition: str) -> None:
+        await db.fetch(REFUSING.replace("CONDITION", condition))
+        await db.fetch(REFUSES)
+
+    return make
 
 
 @pytest.fixture

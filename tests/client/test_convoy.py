@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -36,18 +37,6 @@ async def held_up(
             ):
                 await connection.execute("select pg_stat_clear_snapshot()")
         yield gone, connection
-
-
-MIND = """
-create function holdfast.mind() returns trigger language plpgsql as $$
-begin
-    if new.args ->> 'number' = '7' then
-        raise exception 'seven is taken' using errcode = 'MY001';
-    end if;
-    return new;
-end $$
-"""
-MINDS = "create trigger mind before insert on holdfast.jobs for each row execute function holdfast.mind()"
 
 
 def numbered(number: int) -> JobRequest:
@@ -110,11 +99,10 @@ async def test_a_value_that_is_refused_is_the_error_of_its_caller_alone(
 
 
 async def test_what_a_trigger_refuses_in_its_own_words_is_the_error_of_its_caller_alone(
-    client: holdfast.Client, db: ThrowawayDatabase
+    client: holdfast.Client, db: ThrowawayDatabase, refuse: Any
 ) -> None:
     """Somebody's trigger may say no under any code."""
-    await db.fetch(MIND)
-    await db.fetch(MINDS)
+    await refuse("new.args ->> 'number' = '7'")
     answers = await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(20)), return_exceptions=True)
     assert [n for n, answer in enumerate(answers) if isinstance(answer, BaseException)] == [7]
     assert await db.value("select count(*) from holdfast.jobs") == 19

@@ -106,17 +106,6 @@ async def test_a_worker_stores_the_schedules_of_its_application_and_fires_them(
 
 # Broken and hand-written schedules
 
-MIND = """
-create function holdfast.mind() returns trigger language plpgsql as $$
-begin
-    if new.meta ->> 'schedule' = 'a' then
-        raise exception 'nothing of a' using errcode = 'MY001';
-    end if;
-    return new;
-end $$
-"""
-MINDS = "create trigger mind before insert on holdfast.jobs for each row execute function holdfast.mind()"
-
 
 async def test_a_broken_schedule_is_reported_once_and_stops_no_other(
     scene: Scene, clock: Clock, duty: Make, probe: Probe
@@ -148,14 +137,13 @@ async def test_a_broken_schedule_is_reported_once_and_stops_no_other(
 
 
 async def test_a_schedule_whose_job_is_refused_stops_no_other(
-    scene: Scene, clock: Clock, duty: Make, probe: Probe
+    scene: Scene, clock: Clock, duty: Make, probe: Probe, refuse: Any
 ) -> None:
     """Somebody's trigger may say no under any code."""
     await clock.set(NOON)
     scheduler = duty(Scheduler)
     await scheduler.store([replace(HOURLY, name="a"), replace(HOURLY, name="b")])
-    await scene.db.fetch(MIND)
-    await scene.db.fetch(MINDS)
+    await refuse("new.meta ->> 'schedule' = 'a'")
     await look(scene, scheduler, NOON + minutes(60), clock)
     assert await scene.db.fetch("select meta ->> 'schedule' from holdfast.jobs") == [("b",)]
     assert [told["schedule"] for told in probe.seen("schedule.invalid")] == ["a"]

@@ -157,8 +157,8 @@ async def test_a_database_knows_which_connection_has_run_what(config: DatabaseCo
     who, too = WHO, replace(WHO, name="who else")
     first, second = await asyncio.gather(database.run(who), database.run(too))
     assert first != second
-    ran = [await database.run(one) for one in (who, too, too, who)]
-    assert ran == [first, second, second, first]
+    ran = [await database.run(one) for one in (who, too, too, who, who)]
+    assert ran == [first, second, second, first, first]
     await database.close()
 
 

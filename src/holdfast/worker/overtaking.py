@@ -57,7 +57,8 @@ class Overtaking:
     def pause(self, low: int) -> float:
         """Return how many seconds to wait before the next look.
 
-        None is due before at most *low* jobs are left that go before it: `has_room` tells when.
+        None is due before at most *low* jobs are left that go before the best that was announced: `has_room`
+        tells when.
         """
         worst, self._is_crowded = self._buffer.worst, False
         if self._best >= worst:

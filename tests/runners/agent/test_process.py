@@ -106,7 +106,9 @@ async def delay_of_a_line(folder: Path) -> float:
     heard = Heard()
     code = "import sys, time; print(time.time()); sys.stdin.read(); time.sleep(60)"
     program = await Program.start(python(code, folder), heard)
+    started = time.monotonic()
     await heard.until(b"\n")
+    assert time.monotonic() - started < 5
     program.signal(signal.SIGKILL)
     await program.wait()
     # By when it arrived, not by when this test came to look.
