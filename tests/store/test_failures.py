@@ -1,6 +1,8 @@
 """What PostgreSQL says is told in words that are true."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -52,6 +54,34 @@ async def test_what_a_trigger_of_somebody_else_lacks_is_not_our_schema(
     )
     with pytest.raises(DatabaseRefused, match=rf"\({state}\): .*{missing}"):
         await client.enqueue(REQUEST)
+
+
+async def _in_bulk(client: holdfast.Client, _: ThrowawayDatabase) -> None:
+    await client.enqueue_many([REQUEST] * 1_000)
+
+
+async def _in_a_transaction(client: holdfast.Client, db: ThrowawayDatabase) -> None:
+    async with db.database.transaction() as connection:
+        await client.enqueue(REQUEST, connection=connection)
+
+
+async def _from_a_thread(_: holdfast.Client, db: ThrowawayDatabase) -> None:
+    with holdfast.SyncClient(db.dsn, schema=db.schema) as own:
+        await asyncio.to_thread(own.enqueue, REQUEST)
+
+
+@pytest.mark.parametrize("enqueue", [_in_bulk, _in_a_transaction, _from_a_thread])
+async def test_a_code_that_nobody_knows_is_told_as_refused(
+    client: holdfast.Client,
+    db: ThrowawayDatabase,
+    refuse: Callable[[str], Any],
+    enqueue: Callable[..., Awaitable[None]],
+) -> None:
+    """Somebody's trigger may say no under a code of its own: that is an error of Holdfast's too."""
+    await refuse("true")
+    with pytest.raises(DatabaseRefused, match=r"refused \(MY001\): not this one") as refused:
+        await enqueue(client, db)
+    assert getattr(refused.value.__cause__, "sqlstate", None) == "MY001"
 
 
 async def test_a_server_that_takes_no_writes_is_left(scene: Scene) -> None:

@@ -13,7 +13,7 @@ from holdfast.model.schedule import Schedule
 from holdfast.rules.ticks import check_schedule, due_ticks, first_tick, has_strayed, without_overlap
 from holdfast.runtime.events import Events
 from holdfast.store import failures, schedules
-from holdfast.store.database import DRIVER_ERRORS, Database
+from holdfast.store.database import Database
 
 SHORTEST_REST, LONGEST_REST = 0.005, 30.0
 
@@ -68,7 +68,7 @@ class Scheduler(Duty):
                 return schedule.next_tick_at
             check_schedule(schedule)
             next_tick_at = await self._fire(term, schedule, now)
-        except (HoldfastError, *DRIVER_ERRORS) as error:
+        except HoldfastError as error:
             # Be it the rule that cannot be read, or the job that is refused: others have theirs.
             if not failures.may_be_of_a_value(error):
                 raise

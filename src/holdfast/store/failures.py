@@ -31,9 +31,6 @@ READ_ONLY = "25006"
 CHECK = "23514"
 # A value that fits no type, breaks a constraint, or that somebody's trigger objects to.
 REFUSED_VALUE = ("22", "23", "P0")
-# A feature, state or right that is missing, a transaction given up to another (deadlock, serialisation),
-# a limit, a lock or time-out set by the operator, a full or broken disk: nothing was changed.
-REFUSED = ("0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
 
 # What one value of several is never to blame for.
 OF_NO_VALUE = ("08", "25", "28", "3D", "3F", "40", "53", "55", "57", "58")
@@ -83,9 +80,9 @@ def translated(error: BaseException, schema: str, address: str | None = None) ->
         return DatabaseRefused(f"a partition was attached meanwhile, try again: {text}")
     if sqlstate.startswith(REFUSED_VALUE):
         return InputInvalid(f"PostgreSQL refused a value: {_ARGUMENT.sub('', text)}")
-    if sqlstate.startswith(REFUSED):
-        return DatabaseRefused(f"PostgreSQL refused ({sqlstate}): {text}")
-    return None
+    # A feature, state or right that is missing, a transaction given up to another (deadlock, serialisation),
+    # a limit, a lock or time-out set by the operator, a full or broken disk, a code of somebody's trigger.
+    return DatabaseRefused(f"PostgreSQL refused ({sqlstate}): {text}")
 
 
 def asks_for_another_transaction(error: BaseException | None) -> bool:
@@ -103,7 +100,7 @@ def may_be_of_a_value(error: BaseException) -> bool:
         return True
     if isinstance(error, (DatabaseUnavailable, SchemaMissing)):
         return False
-    sqlstate = getattr(error, "sqlstate", None) or getattr(error.__cause__, "sqlstate", None)
+    sqlstate = getattr(error.__cause__, "sqlstate", None)
     return sqlstate is not None and not str(sqlstate).startswith(OF_NO_VALUE)
 
 
