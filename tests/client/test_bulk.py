@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgspec
@@ -108,18 +108,23 @@ async def test_jobs_of_many_kinds_keep_their_places(client: holdfast.Client, db:
     found = {row[0]: row[1:] for row in rows}
     for n, (handle, request) in enumerate(zip(handles, requests, strict=True)):
         assert found[handle.id] == (request.kind, request.policy.queue, request.policy.max_attempts, n)
+    for of_a_line in handles[::2], handles[1::2]:
+        assert list(of_a_line) == sorted(of_a_line, key=attrgetter("id"))
 
 
 async def test_jobs_of_a_line_lie_together(client: holdfast.Client, db: ThrowawayDatabase) -> None:
-    """A claim takes hundreds of one priority: where others lie between them it reads so many pages more."""
+    """A claim takes hundreds of one priority: where others lie between them it reads so many pages more.
+
+    So do its indexes, whose order is that of the ids.
+    """
     requests = [JobRequest("kind", f'{{"n": {n}}}', Policy(priority=n % 10)) for n in range(2 * CHUNK)]
     handles = await client.enqueue_many(requests)
     for table, key in ("jobs", "id"), ("live_jobs", "job_id"):
         rows = await db.fetch(f"select {key}, priority from holdfast.{table} order by ctid")  # noqa: S608 - our tables
-        lines = [[row[0] for row in line] for _, line in groupby(rows, itemgetter(1))]
-        assert [len(line) for line in lines] == [CHUNK // 10] * 20
-        assert all(line == sorted(line) for line in lines)
-    assert [handle.id for handle in handles] == sorted(handle.id for handle in handles)
+        assert [len(list(line)) for _, line in groupby(rows, itemgetter(1))] == [CHUNK // 10] * 20
+        assert rows == sorted(rows)
+    for priority in range(10):
+        assert handles[priority::10] == sorted(handles[priority::10], key=attrgetter("id"))
 
 
 @pytest.mark.parametrize("args", ['{"v": "\ud800"}', '{"v": "\\u0000"}', "{nonsense", '{"v": "\x00"}'])

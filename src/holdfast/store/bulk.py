@@ -45,7 +45,7 @@ CHUNK = 1000
 LARGEST_MESSAGE = 16 * 1024 * 1024
 
 _TERMS = attrgetter(*(name for name in NewJob.__struct_fields__ if name != "args"))
-_LINE = attrgetter("queue", "priority", "kind")
+_LINE = attrgetter("queue", "priority")
 
 _BEGIN = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _END = b"\xff\xff"
@@ -102,6 +102,7 @@ class Load:
 
     def __init__(self, incoming: Incoming) -> None:
         self._incoming = incoming
+        self.handles: list[JobHandle] = []
         # With when the jobs are to be staged, None for those that are available.
         self._terms: list[tuple[NewJob, datetime | None]] = []
 
@@ -111,9 +112,29 @@ class Load:
         The second rests on what the first has found, so they are to be sent in this order.
         """
         now, groups = reserved.now, list[Group]()
-        asked = _asked(self._noted(_groups(block, reserved), groups, now), now)
+        asked = _asked(self._noted(self._groups(block, reserved), groups, now), now)
         lived = self._meanwhile(_lived(groups, now))
         return Table("jobs", JOB_COLUMNS, _framed(asked)), Table("live_jobs", LIVE_COLUMNS, _framed(lived))
+
+    def _groups(self, jobs: Sequence[NewJob], reserved: Reserved) -> Iterator[Group]:
+        for begin in range(0, len(jobs), CHUNK):
+            chunk, ids = jobs[begin : begin + CHUNK], reserved.ids[begin : begin + CHUNK]
+            alike, given = _alike(chunk), ids
+            if len(alike) > 1:
+                # Jobs of a line are claimed together, so they lie together, in indexes by id as well.
+                lines = [_LINE(job) for job in chunk]
+                numbered = sorted(range(len(chunk)), key=lines.__getitem__)
+                given = [one for _, one in sorted(zip(numbered, ids, strict=True))]
+                # What is alike is packed once.
+                packed = sorted(numbered, key=lambda n: (lines[n], chunk[n].kind))
+                chunk, ids = [chunk[n] for n in packed], [given[n] for n in packed]
+                alike = _alike(chunk)
+            self.handles += map(JobHandle, given)
+            begun = 0
+            for part in alike:
+                own = ids[begun : begun + len(part)]
+                yield Group(part[0], own, [job.args for job in part], _due(part[0], reserved.now))
+                begun += len(part)
 
     def _noted(self, found: Iterator[Group], groups: list[Group], now: datetime) -> Iterator[Group]:
         for group in found:
@@ -149,7 +170,7 @@ async def put_jobs(connection: Connection, schema: str, jobs: Sequence[NewJob]) 
 
 async def copy_jobs(connection: Connection, schema: str, incoming: Incoming) -> list[JobHandle]:
     """Put jobs in by COPY, inside the transaction that *connection* is in; raises `NotRead`."""
-    work, handles = Load(incoming), list[JobHandle]()
+    work = Load(incoming)
     for block in incoming.blocks():
         reserved = await run_on(connection, statements.reserve_ids(len(block)), schema)
         with own_errors(schema):
@@ -161,15 +182,14 @@ async def copy_jobs(connection: Connection, schema: str, incoming: Incoming) -> 
                     source=table.sent(),
                     format="binary",
                 )
-        handles += map(JobHandle, reserved.ids)
     for statement in work.after():
         await run_on(connection, statement, schema)
-    return handles
+    return work.handles
 
 
 def copy_jobs_sync(connection: SyncConnection, schema: str, incoming: Incoming) -> list[JobHandle]:
     """Put jobs in by COPY, inside the transaction that a psycopg *connection* is in; raises `NotRead`."""
-    work, handles = Load(incoming), list[JobHandle]()
+    work = Load(incoming)
     for block in incoming.blocks():
         reserved = run_on_sync(connection, statements.reserve_ids(len(block)), schema)
         with own_errors_sync(schema), connection.cursor() as cursor:
@@ -180,26 +200,9 @@ def copy_jobs_sync(connection: SyncConnection, schema: str, incoming: Incoming) 
                 with cursor.copy(target.encode()) as copy:
                     for chunk in table.chunks:
                         copy.write(chunk)
-        handles += map(JobHandle, reserved.ids)
     for statement in work.after():
         run_on_sync(connection, statement, schema)
-    return handles
-
-
-def _groups(jobs: Sequence[NewJob], reserved: Reserved) -> Iterator[Group]:
-    for begin in range(0, len(jobs), CHUNK):
-        chunk, ids = jobs[begin : begin + CHUNK], reserved.ids[begin : begin + CHUNK]
-        alike = _alike(chunk)
-        if len(alike) > 1:
-            # Jobs of a line are claimed together, so they lie together; and what is alike is packed once.
-            order = sorted(range(len(chunk)), key=[_LINE(job) for job in chunk].__getitem__)
-            chunk, ids = [chunk[n] for n in order], [ids[n] for n in order]
-            alike = _alike(chunk)
-        begun = 0
-        for part in alike:
-            own = ids[begun : begun + len(part)]
-            yield Group(part[0], own, [job.args for job in part], _due(part[0], reserved.now))
-            begun += len(part)
+    return work.handles
 
 
 def _alike(jobs: Sequence[NewJob]) -> list[list[NewJob]]:
