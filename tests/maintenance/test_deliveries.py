@@ -27,11 +27,14 @@ from holdfast.model.job import NewJob
 from holdfast.model.outcome import Complete, Outcome, PutBack
 from holdfast.rules.signature import is_signed
 from holdfast.runners.courier import Courier
-from holdfast.store import attempts, deliveries, jobs
+from holdfast.store import attempts, deliveries, feed, jobs
 from holdfast.store.attempts import Ended, Returned
+from holdfast.store.sqlfile import rendered
 from holdfast.testing import Clock, Probe
 from tests.conftest import StartWorker
+from tests.maintenance.history import ended
 from tests.store.scene import Scene, fence
+from tests.store.test_plans import nodes
 
 Look = Callable[[], Awaitable[None]]
 
@@ -381,6 +384,45 @@ async def test_looks_in_small_batches_tell_everything_once(
     job_ids = await scene.enqueue(10)
     await scene.complete(*await scene.claim(worker))
     await look()
+    assert sorted(one.job_id for one in await operator.find()) == job_ids
+
+
+async def test_a_look_reads_a_part_of_the_history_that_waits(
+    scene: Scene, operator: DeliveryOperator, clock: Clock
+) -> None:
+    """However much there is: if each look sorted all of it, the next ones would come faster than it goes."""
+    await operator.add("hub", "https://example.com")
+    now, term = await clock.now(), await scene.lead()
+    for minutes in range(20):
+        await ended(scene, now + timedelta(minutes=minutes), 10)
+    looked = deliveries.plan_deliveries(term, now + timedelta(hours=1), 1000, window=150.0)
+    async with scene.db.database.transaction() as connection:
+        await scene.db.database.run(feed.plan_by_time("10s"), connection)
+        asked = f"explain (analyze, format json) {rendered(looked.text, scene.db.schema)}"
+        plan = json.loads(await connection.fetchval(asked, *looked.parameters))[0]["Plan"]
+    read = [
+        node["Actual Rows"] * node["Actual Loops"]
+        for node in nodes(plan)
+        if node["Node Type"] != "ModifyTable" and node.get("Relation Name", "").startswith("finished_")
+    ]
+    assert 10 <= sum(read) <= 30
+
+
+async def test_a_long_quiet_stretch_of_history_is_soon_passed(
+    scene: Scene, operator: DeliveryOperator, duty: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ended at its beginning and at its end is told, in few looks."""
+    monkeypatch.setattr("holdfast.maintenance.deliverer.BATCH", 3)
+    await operator.add("hub", "https://example.com")
+    start = await clock.now()
+    job_ids = await ended(scene, start + timedelta(seconds=1), 10)
+    job_ids += await ended(scene, start + timedelta(days=30), 10)
+    await clock.set(start + timedelta(days=30, seconds=1))
+    deliverer, term = duty(Deliverer), await scene.lead()
+    looks = 1
+    while await deliverer.lead(term) == 0.0:
+        looks += 1
+        assert looks < 100
     assert sorted(one.job_id for one in await operator.find()) == job_ids
 
 

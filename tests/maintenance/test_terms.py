@@ -50,7 +50,9 @@ DUTIES: dict[str, Make] = {
     ),
     "prune_logs": lambda term, _: prune.prune_logs(term, 86_400.0, 10),
     "prune_chunks": lambda term, _: prune.prune_chunks(term, 86_400.0, 10),
-    "plan_deliveries": lambda term, world: deliveries.plan_deliveries(term, world["now"], 10),
+    "plan_deliveries": lambda term, world: deliveries.plan_deliveries(
+        term, world["now"], 10, window=86_400.0
+    ),
     "prune_deliveries": lambda term, _: deliveries.prune_deliveries(term, 86_400.0, 10),
     "prune_attempts": lambda term, _: prune.prune_attempts(term, 86_400.0, 10),
     "prune_activities": lambda term, _: prune.prune_activities(term, 86_400.0, 10),

@@ -18,6 +18,9 @@ LOOK_AGAIN = 0.05
 # An endpoint that is added wakes the duty; this is for a wake-up that got lost.
 IDLE = 60.0
 TIMEOUT = "30s"
+# How many seconds of history a look reads: fewer while it catches up on busy ones, more on quiet ones.
+WINDOW = 60.0
+SHORTEST_WINDOW, LONGEST_WINDOW = 0.01, 86_400.0
 # A new leader does not know how the server's clock went before: so far back it looks, in seconds.
 BEFORE_A_TERM = 60.0
 # Writers that hold everything up for longer, in seconds, are named.
@@ -46,7 +49,7 @@ class Deliverer(Duty):
     meets are waited for by their numbers, however long they take: whoever passed one by would lose its end.
     They take long only where something holds them up, and that is said aloud instead.
     Where the server's clock was set back, what ends has times that were looked at before: it looks back as
-    far.
+    far.  However much history it has to catch up on, each look reads a bounded part of it.
     """
 
     name = "deliverer"
@@ -55,6 +58,7 @@ class Deliverer(Duty):
     _last: Look | None = None
     _awaited: Look | None = None
     _goes_on = False
+    _window = WINDOW
 
     async def lead(self, term: int) -> float:
         """Make the deliveries of one look."""
@@ -74,7 +78,7 @@ class Deliverer(Duty):
         planned = await self._plan(term, complete, back)
         if not self._goes_on:
             self._last = look
-        self._goes_on = planned.more
+        self._goes_on, self._window = planned.more, self._next_window(planned)
         if planned.made:
             self.events.emit("deliveries.made", count=len(planned.made))
         return 0.0 if planned.more else LOOK_EVERY
@@ -83,7 +87,7 @@ class Deliverer(Duty):
         async with self.database.transaction() as connection:
             await self.database.run(feed.plan_by_time(TIMEOUT), connection)
             planned = await self.database.run(
-                deliveries.plan_deliveries(term, complete, BATCH, back=back), connection
+                deliveries.plan_deliveries(term, complete, BATCH, back=back, window=self._window), connection
             )
             if planned.made:
                 handles = await self.database.run(
@@ -92,6 +96,11 @@ class Deliverer(Duty):
                 ids, carriers = [one for one, _ in planned.made], [handle.id for handle in handles]
                 await self.database.run(deliveries.carry_deliveries(ids, carriers), connection)
         return planned
+
+    def _next_window(self, planned: PlannedDeliveries) -> float:
+        if planned.dense:
+            return max(SHORTEST_WINDOW, self._window / 2)
+        return min(LONGEST_WINDOW, self._window * 2) if planned.more else WINDOW
 
     def _complete(self, look: Look) -> datetime | None:
         """Return up to when history is complete; None while writers of an earlier look are under way."""

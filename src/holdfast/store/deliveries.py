@@ -33,25 +33,30 @@ def _horizon(rows: Sequence[Row]) -> Horizon | None:
 
 @dataclass(frozen=True, slots=True)
 class PlannedDeliveries:
-    """The ids of new deliveries with the names of their endpoints; *more* says that there is more history."""
+    """The ids of new deliveries with the names of their endpoints.
+
+    *more* says that there is more history, *dense* that there is more in the seconds that were looked at.
+    """
 
     made: list[tuple[int, str]]
     more: bool
+    dense: bool
 
 
 def plan_deliveries(
-    term: int, complete: datetime, limit: int, *, back: float = 0.0
+    term: int, complete: datetime, limit: int, *, window: float, back: float = 0.0
 ) -> Statement[PlannedDeliveries]:
     """Make deliveries for what ended up to *complete*, from *back* seconds before the end of the last look.
 
-    After `feed.plan_by_time`.
+    It reads *window* seconds of history.  After `feed.plan_by_time`.
     """
-    return Statement("plan_deliveries", _SQL["plan_deliveries"], (term, complete, limit, back), _planned)
+    parameters = (term, complete, limit, back, window)
+    return Statement("plan_deliveries", _SQL["plan_deliveries"], parameters, _planned)
 
 
 def _planned(rows: Sequence[Row]) -> PlannedDeliveries:
     made = [(row[0], row[1]) for row in rows if row[0] is not None]
-    return PlannedDeliveries(made, any(row[2] for row in rows))
+    return PlannedDeliveries(made, any(row[2] for row in rows), any(row[3] for row in rows))
 
 
 def carry_deliveries(ids: Sequence[int], carriers: Sequence[int]) -> Statement[list[int]]:

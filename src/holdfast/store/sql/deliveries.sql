@@ -15,16 +15,18 @@ where exists (select from holdfast.endpoints);
 
 -- name: plan_deliveries
 -- Makes a delivery for each end up to $2 that an endpoint wants to be told of, looking at up to $3 ends of each sort
--- from $4 seconds before where the last look ended (one that lies ahead counts as ended now), and remembers where this
--- one did.  What was told before is not told again.  Answers the new deliveries with the names of their endpoints; one
--- row without an id where there was nothing, and no row where somebody else leads.  The last column says that there is
--- more to look at.
+-- from $4 seconds before where the last look ended (one that lies ahead counts as ended now) to $5 seconds behind it, for
+-- all that ended between is read and sorted, and remembers where this one did.  What was told before is not told again.
+-- Answers the new deliveries with the names of their endpoints; one row without an id where there was nothing, and no row
+-- where somebody else leads.  The last columns say that there is more to look at, and that it is in the same seconds.
 -- Only for the leader of term $1; locks the places.  What carries deliveries is not told of.  After plan_by_time.
 with place as materialized (
     select p.source,
            least(p.moment - make_interval(secs => $4::double precision),
                  $2::timestamptz - make_interval(secs => least($4::double precision, 60))) as moment,
-           case when $4::double precision > 0 or p.moment > $2::timestamptz then 0 else p.job_id end as job_id
+           case when $4::double precision > 0 or p.moment > $2::timestamptz then 0 else p.job_id end as job_id,
+           case when isfinite(p.moment) then least($2::timestamptz, p.moment + make_interval(secs => $5::double precision))
+                else $2::timestamptz end as until
     from holdfast.delivery_places p
     where exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by p.source for update
@@ -34,7 +36,7 @@ with place as materialized (
     cross join lateral (
         select * from holdfast.finished_jobs f
         where f.finished_at >= p.moment and (f.finished_at, f.job_id) > (p.moment, p.job_id)
-          and f.finished_at < $2::timestamptz
+          and f.finished_at < p.until
         order by f.finished_at, f.job_id limit $3::integer
     ) f
     where p.source = 'jobs'
@@ -43,7 +45,7 @@ with place as materialized (
     from place p
     cross join lateral (
         select * from holdfast.attempts a
-        where a.ended_at >= p.moment and (a.ended_at, a.job_id) > (p.moment, p.job_id) and a.ended_at < $2::timestamptz
+        where a.ended_at >= p.moment and (a.ended_at, a.job_id) > (p.moment, p.job_id) and a.ended_at < p.until
         order by a.ended_at, a.job_id limit $3::integer
     ) a
     where p.source = 'attempts'
@@ -57,10 +59,10 @@ with place as materialized (
     from attempts n
 ), moved as (
     update holdfast.delivery_places p
-    set moment = case when r.seen < $3::integer then $2::timestamptz else r.moment end,
+    set moment = case when r.seen < $3::integer then b.until else r.moment end,
         job_id = case when r.seen < $3::integer then 0 else r.job_id end
-    from reached r
-    where r.source = p.source and p.source in (select source from place)
+    from place b join reached r on r.source = b.source
+    where p.source = b.source
 ), told as (
     select n.job_id, j.queue, j.kind, n.event, n.at, n.attempt, n.reason, n.worker_id, n.claimed_at, n.started_at
     from jobs n join holdfast.jobs j on j.id = n.job_id
@@ -81,8 +83,12 @@ with place as materialized (
     on conflict do nothing
     returning id, endpoint_id
 )
-select m.id, e.name, (select bool_or(r.seen = $3::integer) from reached r)
-from (select p.source from place p where p.source = 'jobs') lead
+select m.id, e.name, lead.dense or lead.short, lead.dense
+from (
+    select bool_or(p.until < $2::timestamptz) as short, bool_or(r.seen = $3::integer) as dense
+    from place p join reached r on r.source = p.source
+    having count(*) > 0
+) lead
 left join (made m join holdfast.endpoints e on e.id = any (array[m.endpoint_id])) on true;
 
 -- name: carry_deliveries
