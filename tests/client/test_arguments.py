@@ -130,6 +130,24 @@ def test_a_wrong_name_is_what_is_wrong_whatever_its_value(value: object) -> None
         greet.job("name", wrong=value)
 
 
+def test_an_argument_may_have_any_name() -> None:
+    """One called self is refused or taken like every other, and ends no pipe of JSON."""
+    with pytest.raises(holdfast.ArgumentsInvalid, match="unexpected keyword argument 'self'"):
+        app.request("greet", {"name": "Ada", "self": 1})
+    own = holdfast.App()
+
+    @own.job
+    def portray(self: str) -> str:
+        return self
+
+    @own.workflow
+    async def exhibit(_run: holdfast.Run, self: str) -> str:
+        return self
+
+    assert portray.job(self="Ada").args == exhibit.job(self="Ada").args == '{"self":"Ada"}'
+    assert portray(self="Ada") == "Ada"
+
+
 TAKEN: dict[str, Any] = {
     "nothing": None,
     "text that looks like an escape": "\\u0000 \\x00 null NaN",

@@ -81,13 +81,13 @@ class Handler(Generic[P, R]):
         """Name the parameter that is given at the call whatever its type; None: by type alone."""
         return None
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<Handler {self.kind}>"
 
-    def job(self, *args: Any, **kwargs: Any) -> JobRequest:
+    def job(self, /, *args: Any, **kwargs: Any) -> JobRequest:
         """Return a request with these arguments; raises `ArgumentsInvalid` where they do not fit."""
         return JobRequest(self.kind, self.signature.encode(args, kwargs), self.policy)
 

@@ -42,7 +42,7 @@ class Workflow(Handler[P, Awaitable[R]]):
     def _injected(self) -> str:
         return self.run_parameter
 
-    def job(self, *args: Any, **kwargs: Any) -> JobRequest:
+    def job(self, /, *args: Any, **kwargs: Any) -> JobRequest:
         """Return a request for a run with these arguments; raises `ArgumentsInvalid`."""
         return msgspec.structs.replace(super().job(*args, **kwargs), is_run=True)
 

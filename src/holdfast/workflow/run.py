@@ -260,7 +260,7 @@ class Run:
 
     # --- ends
 
-    def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def continue_as_new(self, /, *args: Any, **kwargs: Any) -> NoReturn:
         """Begin anew under the same id with other arguments and an empty memory, for runs that never end.
 
         Signals that were not read stay.  Raises `ArgumentsInvalid`.
