@@ -55,3 +55,22 @@ async def test_an_error_is_retried_until_attempts_are_exhausted(
         await client.wait(handle.id, timeout=20)
     rows = await db.fetch("select attempt, outcome, reason from holdfast.attempts order by attempt")
     assert rows == [(n, "retried", "RuntimeError: no such luck") for n in (1, 2)]
+
+
+async def test_a_handler_may_be_registered_again(client: holdfast.Client, work: Any) -> None:
+    """Under another kind, and in another application, it runs where its function runs."""
+    library, app = holdfast.App(), holdfast.App()
+
+    @library.job(kind="first")
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @library.workflow(kind="first run")
+    async def tell(_run: holdfast.Run, number: int) -> int:
+        return number
+
+    again: list[Any] = [app.job(double), app.job(kind="second")(double), app.workflow(kind="run")(tell)]
+    assert [one.executor for one in again] == ["loop"] * 3
+    await work(app)
+    handles = await client.enqueue_many([one.job(4) for one in again])
+    assert [await client.wait(handle.id, timeout=10) for handle in handles] == [8, 8, 4]

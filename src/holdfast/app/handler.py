@@ -72,6 +72,7 @@ class Handler(Generic[P, R]):
     """A registered function.  Call it to run it directly; ``.job(…)`` makes what can be enqueued."""
 
     def __init__(self, function: Callable[P, R], kind: str, policy: Policy) -> None:
+        function = function_of(function)
         functools.update_wrapper(self, function)
         self.function, self.kind, self.policy = function, kind, policy
         self.signature = Signature(kind, function, Job, self._injected())
@@ -90,6 +91,11 @@ class Handler(Generic[P, R]):
     def job(self, /, *args: Any, **kwargs: Any) -> JobRequest:
         """Return a request with these arguments; raises `ArgumentsInvalid` where they do not fit."""
         return JobRequest(self.kind, self.signature.encode(args, kwargs), self.policy)
+
+
+def function_of(given: Callable[P, R]) -> Callable[P, R]:
+    """Return what a handler calls that is registered again, under another kind or in another application."""
+    return given.function if isinstance(given, Handler) else given
 
 
 def _executor(function: Callable[..., Any], kind: str, wanted: Executor | None) -> Executor:
