@@ -22,6 +22,7 @@ from holdfast.engine import (
     Suspend,
 )
 from holdfast.engine.queue import FIRST_PAUSE
+from holdfast.errors import SchemaMissing
 from holdfast.testing import Probe, ThrowawayDatabase
 from tests.engine.conftest import KIND, OpenStore
 
@@ -119,6 +120,15 @@ def test_a_config_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     """The error names the option."""
     with pytest.raises(holdfast.OptionInvalid, match=next(iter(wrong))):
         EngineConfig(**({"kinds": (KIND,)} | wrong))
+
+
+async def test_an_engine_that_cannot_begin_leaves_no_connection(db: ThrowawayDatabase) -> None:
+    """A schema that is missing may be made yet, and the engine be opened again and again until it is."""
+    store = EngineStore(db.dsn, EngineConfig(kinds=(KIND,)), schema="missing")
+    with pytest.raises(SchemaMissing):
+        await store.open()
+    with pytest.raises(holdfast.DatabaseUnavailable, match="there are no connections"):
+        await store.queue.stage()
 
 
 def away_at_first(store: EngineStore, patch: pytest.MonkeyPatch) -> Iterator[int]:

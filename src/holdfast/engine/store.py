@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Self
 
@@ -58,8 +58,11 @@ class EngineStore:
 
     async def open(self) -> None:
         """Connect and check the schema; raises `DatabaseUnavailable`, `SchemaMismatch`."""
-        await self._database.open()
-        await migrate.check(self._database)
+        async with AsyncExitStack() as undo:
+            await self._database.open()
+            undo.push_async_callback(self._database.close)
+            await migrate.check(self._database)
+            undo.pop_all()
 
     async def close(self) -> None:
         """Give back what is still held, and disconnect."""
