@@ -63,6 +63,16 @@ async def test_a_paused_run_waits_for_its_resume(opened: OpenStore, client: hold
     assert len(await store.queue.claim()) == 1
 
 
+async def test_a_run_does_not_wait_for_the_letters_of_a_name(opened: OpenStore) -> None:
+    """A name without its tuple is refused, and the attempt goes on: nobody sends its letters."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    with pytest.raises(holdfast.OptionInvalid, match="signals is 'approved': give a tuple of names"):
+        await store.queue.end(claim, Suspend("an approval", signals="approved"))  # type: ignore[arg-type]
+    await store.queue.end(claim, Complete())
+
+
 async def test_a_drained_engine_takes_no_more(opened: OpenStore, db: ThrowawayDatabase) -> None:
     """It hears so when it renews, and its last run may end well."""
     store = await opened()

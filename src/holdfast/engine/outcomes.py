@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.app.answers import result_text
 from holdfast.app.options import checked_text, seconds_from
 from holdfast.engine.claims import Claim
+from holdfast.errors import OptionInvalid
 from holdfast.model import outcome as decisions
 from holdfast.model.outcome import Cancel, Retry, Snooze, Transition
 from holdfast.rules import outcome as decide
@@ -70,6 +71,10 @@ def transition(claim: Claim, outcome: Outcome, random: Callable[[], float]) -> T
         case Release(reason):
             return decide.released(storable(reason))
         case Suspend(reason, signals, delay):
+            if isinstance(signals, str):
+                raise OptionInvalid(
+                    "signals", signals, "give a tuple of names: of a text it would be the letters"
+                )
             names = tuple(checked_text("signals", name, most=200) for name in signals)
             due = None if delay is None else time.monotonic() + seconds_from("Suspend.delay", delay)
             return decisions.Suspend(storable(reason), signals=names, due=due)
