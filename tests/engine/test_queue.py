@@ -231,15 +231,19 @@ async def test_notes_neither_fail_nor_hold_up_an_engine_without_a_database(
 
 
 async def test_one_note_that_cannot_be_written_costs_no_other(opened: OpenStore, probe: Probe) -> None:
-    """A name that PostgreSQL refuses is dropped alone."""
+    """A name or a state that PostgreSQL refuses is dropped alone; a state may be a plain text."""
     store = await opened()
     await store.queue.enqueue(KIND, {})
     [claim] = await store.queue.claim()
     for place, name in enumerate(("first", "nul \x00", "last")):
         store.progress.report(claim, StepReport(step=name, place=place, state=StepState.COMPLETED))
+    untyped: list[Any] = ["completed", "no state"]
+    for place, state in enumerate(untyped, 3):
+        store.progress.report(claim, StepReport(step=state, place=place, state=state))
     await store.queue.end(claim, Release())
-    assert {step.name for step in await store.progress.read(claim.run_id)} == {"first", "last"}
-    assert [fields["count"] for fields in probe.seen("notes.dropped")] == [1]
+    steps = await store.progress.read(claim.run_id)
+    assert {step.name for step in steps} == {"first", "last", "completed"}
+    assert [fields["count"] for fields in probe.seen("notes.dropped")] == [1, 1]
 
 
 async def test_a_lost_answer_writes_no_line_of_the_log_twice(

@@ -58,7 +58,7 @@ def save_steps(notes: Sequence[tuple[Fence, StepNote]]) -> Statement[dict[int, b
         numbers([note.place for _, note in notes]),
         [note.name for _, note in notes],
         [note.kind.value for _, note in notes],
-        [note.state.value for _, note in notes],
+        [str(note.state) for _, note in notes],
         numbers([note.tries for _, note in notes]),
         numbers([note.seconds for _, note in notes]),
         numbers([seconds_until(note.due) for _, note in notes]),
