@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -153,6 +153,31 @@ async def test_scheduled_jobs_are_left_unless_they_are_included(
     assert await db.value("select finished_at - created_at from holdfast.job_overview") >= timedelta(days=400)
     assert not await Clock(db).is_stopped()
     assert await Clock(db).now() - began < timedelta(hours=1)
+
+
+async def test_the_clock_moves_on_to_what_is_drained_alone(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """What is left alone for its kind or queue stays scheduled; what is drained may be due in any year."""
+    app = holdfast.App()
+
+    @app.job(queue="mine")
+    async def ping() -> None: ...
+
+    other = holdfast.App()
+
+    @other.job(queue="mine")
+    async def unknown() -> None: ...
+
+    await db.fetch("insert into holdfast.queues (name, paused) values ('paused', true)")
+    await client.enqueue(ping.job(), run_at=datetime(2060, 1, 1, tzinfo=UTC))
+    later = [ping.job().with_options(queue="theirs"), ping.job().with_options(queue="paused"), unknown.job()]
+    await client.enqueue_many(later, run_at=datetime(2080, 1, 1, tzinfo=UTC))
+    report = await drain(app, db, queues=["mine", "paused"], include_scheduled=True)
+    assert report.counts == {"completed": 1}
+    finished = await db.value("select finished_at from holdfast.job_overview where finished_at is not null")
+    assert finished.year == 2060
+    assert await db.fetch("select distinct state from holdfast.live_jobs") == [("scheduled",)]
 
 
 async def test_a_job_that_is_due_is_staged(client: holdfast.Client, db: ThrowawayDatabase) -> None:

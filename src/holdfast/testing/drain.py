@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import msgspec
 
@@ -19,7 +20,7 @@ from holdfast.model.job import DEFAULT_QUEUE
 from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspend, Transition
 from holdfast.runtime.events import Events
 from holdfast.store import leader, workers
-from holdfast.store.heads import queue_heads
+from holdfast.store.heads import next_due, queue_heads
 from holdfast.store.steps import seconds_until
 from holdfast.testing.clock import Clock
 from holdfast.testing.database import ThrowawayDatabase
@@ -47,7 +48,7 @@ async def drain(
     """Run jobs until none is available, and report what every attempt came to.
 
     The order is strict: the best priority of all *queues* first (None: of every queue), then the oldest.
-    Due jobs are staged.  With *include_scheduled* the schema's clock moves on to the next due job
+    Due jobs are staged.  With *include_scheduled* the schema's clock moves on to the next due one of them
     whenever nothing is available; afterwards it runs again, unless it was stopped before.  With
     *stop_on_error* the first error of a handler is raised, after it was written.
     Raises `DrainEndless` when jobs are still due after *limit* attempts.
@@ -101,11 +102,15 @@ class _Crew:
 
     async def claim(self) -> bool:
         """Claim the best job into the worker's buffer; False: nothing is left to run."""
+        wanted = self._wanted
         while True:
-            next_in = await self._stage()
+            leads = await self._stage()
             if await self._claim_available():
                 return True
-            if next_in is None or not self._wanted.include_scheduled:
+            if not leads or not wanted.include_scheduled:
+                return False
+            next_in = await self._db.database.run(next_due(wanted.kinds, wanted.queues))
+            if next_in is None:
                 return False
             await self._move_on(next_in)
 
@@ -118,21 +123,22 @@ class _Crew:
                     return True
         return False
 
-    async def _stage(self) -> float | None:
-        """Stage all that is due; answer how many seconds the next due job is away, if there is one."""
+    async def _stage(self) -> bool:
+        """Stage all that is due; False: somebody else leads, and does so."""
         database = self._db.database
         term = await database.run(leader.lead("drain", None, DUTY))
         if term is None:
-            return None
-        while (staged := await database.run(leader.stage_jobs(term, BATCH))).count == BATCH:
+            return False
+        while (await database.run(leader.stage_jobs(term, BATCH))).count == BATCH:
             pass
         await database.run(leader.resign("drain", term))
-        return staged.next_in
+        return True
 
     async def _move_on(self, next_in: float) -> None:
-        """Move the clock to the next due job."""
+        """Move the clock to the next due job, however far that is."""
+        clock = Clock(self._db)
         # A millisecond more than needed: a due time in seconds is rounded.
-        await Clock(self._db).advance(next_in + 0.001)
+        await clock.set(await clock.now() + timedelta(seconds=next_in + 0.001))
         await self._db.database.run(workers.renew_worker(self._worker.worker_id))
 
 
