@@ -12,6 +12,7 @@ from holdfast.errors import (
     InputInvalid,
     JobNotFound,
     OptionInvalid,
+    PayloadTooLarge,
     StateConflict,
     UnknownKind,
 )
@@ -176,8 +177,25 @@ async def test_checkpoints_keep_their_version(app: holdfast.App) -> None:
         await InlineClient(app).enqueue(resume.job())
 
 
+async def test_a_checkpoint_is_what_a_worker_would_have_kept(app: holdfast.App) -> None:
+    """One that is too large is refused, and what a handler does to what it has loaded is not saved."""
+
+    @app.job(kind="gather")
+    async def gather(job: holdfast.Job, size: int) -> Any:
+        await job.save_checkpoint(["x" * size])
+        (await job.load_checkpoint()).append("y")
+        forgotten = job.delete_checkpoint()
+        forgotten.close()
+        return await job.load_checkpoint()
+
+    client = InlineClient(app)
+    assert await client.wait((await client.enqueue(gather.job(1))).id) == ["x"]
+    with pytest.raises(PayloadTooLarge, match=r"checkpoint: 1,048,5\d\d bytes"):
+        await client.enqueue(gather.job(1024 * 1024))
+
+
 async def test_unknown_kinds_and_jobs_are_named(app: holdfast.App) -> None:
-    """What the app does not know cannot run here."""
+    """What the app does not know cannot run here, and of several jobs none runs."""
     client = InlineClient(app)
     other = holdfast.App()
 
@@ -186,6 +204,9 @@ async def test_unknown_kinds_and_jobs_are_named(app: holdfast.App) -> None:
 
     with pytest.raises(UnknownKind, match="'alien'"):
         await client.enqueue(alien.job())
+    with pytest.raises(UnknownKind, match="'alien'"):
+        await client.enqueue_many([request(app, "add", a=1), alien.job()])
+    assert client.jobs == []
     with pytest.raises(JobNotFound):
         await client.wait(1)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.app.handler import JobRequest
 from holdfast.app.keywords import EnqueueOptions
-from holdfast.app.options import chosen, resolved, several
+from holdfast.app.options import Options, chosen, resolved, several
 from holdfast.app.registry import App
 from holdfast.errors import ArtifactNotFound, InputInvalid, JobCancelled, JobFailed, JobNotFound
 from holdfast.model.assignment import ArtifactRecord
@@ -61,7 +61,7 @@ class InlineClient:
         **options: Unpack[EnqueueOptions],
     ) -> JobHandle:
         """Check the job like the real client and run it; *connection* is not used."""
-        return await self._enqueue(resolved(request, chosen(options)))
+        return await self._enqueue(self._checked(request, chosen(options)))
 
     async def enqueue_many(
         self,
@@ -72,7 +72,7 @@ class InlineClient:
     ) -> list[JobHandle]:
         """Check all jobs, then run them one after the other."""
         shared = chosen(options)
-        jobs = [resolved(request, shared) for request in several(requests)]
+        jobs = [self._checked(request, shared) for request in several(requests)]
         return [await self._enqueue(job) for job in jobs]
 
     async def wait(
@@ -162,8 +162,12 @@ class InlineClient:
             raise refusal(job_id, action, job.state)
         return job
 
+    def _checked(self, request: JobRequest, options: Options) -> NewJob:
+        job = resolved(request, options)
+        self._app.handler(job.kind)  # raises UnknownKind: what has no handler here cannot run here
+        return job
+
     async def _enqueue(self, request: NewJob) -> JobHandle:
-        self._app.handler(request.kind)  # raises UnknownKind: what has no handler here cannot run here
         job = InlineJob(len(self.jobs) + 1, request, msgspec.json.decode(request.args))
         self.jobs.append(job)
         await self._run(job)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from holdfast.app.answers import checkpoint_text
 from holdfast.app.handler import Executor, Handler
 from holdfast.app.job import Job, Transaction
-from holdfast.app.signature import json_text
 from holdfast.errors import InputInvalid, StateConflict
 from holdfast.model.job import ClaimedJob, JobRecord, JobState, NewJob
 from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Transition
@@ -166,9 +168,8 @@ class InlinePort:
 
     def save_checkpoint(self, state: Any, version: int) -> Any:
         """Keep the state, as JSON gives it back."""
-        text = json_text(state, lambda problem: InputInvalid(f"the checkpoint cannot be stored: {problem}"))
-        self._job.checkpoint, self._job.checkpoint_version = msgspec.json.decode(text), version
-        return self._answer(None)
+        text = checkpoint_text(state)
+        return self._carried(lambda: self._keep(msgspec.json.decode(text), version))
 
     def load_checkpoint(self, version: int) -> Any:
         """Give the kept state."""
@@ -176,21 +177,24 @@ class InlinePort:
         if saved is not None and saved > version:
             state = f"at checkpoint version {saved}, newer than this handler's {version}"
             raise StateConflict(self._job.id, action="resumed", state=state)
-        return self._answer(self._job.checkpoint)
+        return self._carried(lambda: deepcopy(self._job.checkpoint))
 
     def delete_checkpoint(self) -> Any:
         """Forget the state."""
-        self._job.checkpoint = self._job.checkpoint_version = None
-        return self._answer(None)
+        return self._carried(lambda: self._keep(None, None))
+
+    def _keep(self, state: Any, version: int | None) -> None:
+        self._job.checkpoint, self._job.checkpoint_version = state, version
 
     def transaction(self, job: Job) -> Transaction:
         """Refuse: there is no database."""
         msg = f"job {job.id} runs inline, without a database: test job.transaction() with drain()"
         raise InputInvalid(msg)
 
-    def _answer(self, value: Any) -> Any:
-        return _soon(value) if self._awaits else value
+    def _carried(self, act: Callable[[], Any]) -> Any:
+        # As in a worker, what an async handler does not await is not done.
+        return _soon(act) if self._awaits else act()
 
 
-async def _soon(value: Any) -> Any:
-    return value
+async def _soon(act: Callable[[], Any]) -> Any:
+    return act()
