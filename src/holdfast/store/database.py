@@ -46,6 +46,10 @@ PINNED_PLANS = {
 # A machine that is gone must not keep others from a lock: the server learns of it within half a minute.
 KEEPALIVES = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 
+# asyncpg always speaks so.  psycopg would follow the environment or the database, whose SQL_ASCII makes bytes
+# of all text that it reads, and rows of a COPY are written so in any case.
+ENCODING = "UTF8"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseConfig:

@@ -18,7 +18,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from holdfast.errors import DatabaseRefused, DatabaseUnavailable
 from holdfast.store import failures
 from holdfast.store.address import shown_address
-from holdfast.store.database import DatabaseConfig
+from holdfast.store.database import ENCODING, DatabaseConfig
 from holdfast.store.foreign import run_on_psycopg
 from holdfast.store.statement import Statement
 
@@ -159,6 +159,7 @@ class SyncDatabase:
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {
             "autocommit": True,
+            "client_encoding": ENCODING,
             "connect_timeout": max(1, round(self.config.connect_timeout)),
             # What PostgreSQL has not acknowledged after so long will not come back on this connection.
             "tcp_user_timeout": int(self.config.command_timeout * 1000),

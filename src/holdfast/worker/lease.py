@@ -17,7 +17,7 @@ import psycopg
 from holdfast.model.worker import WorkerState
 from holdfast.runtime.events import Events
 from holdfast.store import workers
-from holdfast.store.database import DatabaseConfig
+from holdfast.store.database import ENCODING, DatabaseConfig
 from holdfast.store.foreign import run_on_psycopg
 from holdfast.store.statement import Statement
 
@@ -127,6 +127,7 @@ class _Line:
                 keepalives_idle=5,
                 keepalives_interval=2,
                 keepalives_count=3,
+                client_encoding=ENCODING,
             )
         return run_on_psycopg(self._connection, statement, self._config.schema)
 

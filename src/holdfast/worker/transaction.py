@@ -17,7 +17,7 @@ from holdfast.errors import InputInvalid, LeaseLost
 from holdfast.model.outcome import Complete
 from holdfast.store import attempts
 from holdfast.store.attempts import Ended, Fence
-from holdfast.store.database import KEEPALIVES, Connection, DatabaseConfig, run_on
+from holdfast.store.database import ENCODING, KEEPALIVES, Connection, DatabaseConfig, run_on
 from holdfast.store.foreign import run_on_psycopg
 from holdfast.store.statement import Statement
 from holdfast.worker.running import Running
@@ -119,6 +119,7 @@ class SyncTransaction(Transaction):
             connect_timeout=max(2, int(self._config.connect_timeout)),
             prepare_threshold=None,
             autocommit=True,
+            client_encoding=ENCODING,
         )
         if not self._config.pgbouncer:
             self._connection.execute(_KEEPALIVES)
