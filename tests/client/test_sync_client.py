@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -103,6 +103,20 @@ async def test_the_session_is_set_up_behind_the_options_of_the_address(db: Throw
                 for name in ("lock_timeout", "jit", "timezone", "application_name")
             ]
     assert shown == [("4321ms",), ("off",), ("UTC",), ("holdfast client",)]
+
+
+@pytest.mark.parametrize("style", ["German", "SQL,DMY", "Postgres,MDY"])
+async def test_times_are_read_in_whatever_style_they_are_shown(db: ThrowawayDatabase, style: str) -> None:
+    """A role may have its own DateStyle; behind a pooler nobody could set it back."""
+    joined = "&" if "?" in db.dsn else "?"
+    address = f"{db.dsn}{joined}options={quote(f'-c datestyle={style}')}"
+    with holdfast.SyncClient(address, schema=db.schema) as client:
+        [handle, *_] = client.enqueue_many([add.job(number) for number in range(600)])
+        record = client.job(handle.id)
+    assert record is not None
+    assert record.created_at == await db.value(
+        "select created_at from holdfast.jobs where id = $1", handle.id
+    )
 
 
 async def test_it_works_behind_a_pooler(db: ThrowawayDatabase) -> None:

@@ -85,7 +85,8 @@ async def _sqlalchemy_async_session(session: Any, statement: Statement[Any], sch
 
 def _psycopg(connection: psycopg.Connection[Any], statement: Statement[Any], schema: str) -> Rows:
     with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
-        cursor.execute(rendered(statement.text, schema).encode(), statement.parameters)
+        # Times in binary form: psycopg reads no other DateStyle than ISO, and a role may have any.
+        cursor.execute(rendered(statement.text, schema).encode(), statement.parameters, binary=True)
         return cursor.fetchall()
 
 
