@@ -1,6 +1,6 @@
 """History lies in daily partitions: made ahead, filled from the default one, dropped once old and empty."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -50,6 +50,20 @@ async def test_what_ends_today_lies_in_the_partition_of_today(scene: Scene, cloc
     await clock.set(datetime(2026, 1, 16, tzinfo=UTC))
     await scene.complete(await scene.one())
     assert await places(scene) == {"finished_completed_20260115": 1, "finished_completed_20260116": 1}
+
+
+@pytest.mark.pg16  # a newer one reads IST as what the session's own zone calls so
+async def test_a_day_is_one_of_utc_wherever_its_maker_lives(scene: Scene, clock: Clock) -> None:
+    """Behind a pooler a session has the role's zone and style, and IST is read as the time of Israel."""
+    await clock.set(NOON)
+    session = await scene.session()
+    await session.execute("set timezone = 'Asia/Kolkata'; set datestyle = 'SQL, DMY'")
+    make = partitions.make_partition(await scene.lead(), Partition("job_logs", NOON.date()))
+    assert await scene.run(make, session) is PartitionFate.MADE
+    first = NOON.replace(hour=0)
+    for moment in (first, first + DAY - timedelta(microseconds=1), first - timedelta(microseconds=1)):
+        await scene.db.fetch("insert into holdfast.job_logs values (1, 1, 0, $1, 'info', 'x')", moment)
+    assert await places(scene, "job_logs") == {"job_logs_20260115": 2, "job_logs_rest": 1}
 
 
 async def test_rows_in_the_default_partition_move_into_a_new_one(

@@ -7,7 +7,7 @@
 -- Only the attachment locks the default partition; CREATE ... PARTITION OF would lock the parent.
 create function holdfast.make_partition(parent text, day date) returns text
 language plpgsql
-set lock_timeout = '200ms'
+set lock_timeout = '200ms' set timezone = 'UTC' set datestyle = 'ISO'
 as $$
 declare
     child text := parent || to_char(day, '_YYYYMMDD');
