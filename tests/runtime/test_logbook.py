@@ -121,6 +121,18 @@ def test_lines_of_the_application_have_the_same_shape(log: Any) -> None:
     assert "ValueError: spilled" in line["exception"]
 
 
+def test_a_traceback_for_people_shows_no_values(log: Any) -> None:
+    """What a handler holds in its variables, such as a password, is nobody's business in a log."""
+    stream = log(shape="human")
+    password = "hunter" + "2"
+    try:
+        raise ValueError(f"the server refused {len(password)} letters")
+    except ValueError:
+        logging.getLogger("shop.mail").exception("cannot log in")
+    assert "ValueError: the server refused 7 letters" in stream.getvalue()
+    assert password not in stream.getvalue()
+
+
 def test_a_finished_job_is_no_news_and_a_failing_one_is(log: Any) -> None:
     """At level info the happy path is silent, however many jobs there are."""
     from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Suspend

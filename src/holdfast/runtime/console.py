@@ -67,7 +67,13 @@ def lines_for_people(*, colours: bool) -> logging.Formatter:
         ],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0, pad_level=False),
+            structlog.dev.ConsoleRenderer(
+                colors=colours,
+                pad_event_to=0,
+                pad_level=False,
+                # Where rich is installed the default one prints what is in every frame's variables.
+                exception_formatter=structlog.dev.plain_traceback,
+            ),
         ],
     )
 
