@@ -133,6 +133,21 @@ def test_a_traceback_for_people_shows_no_values(log: Any) -> None:
     assert password not in stream.getvalue()
 
 
+def test_no_line_for_machines_is_lost_for_its_letters(log: Any) -> None:
+    """The name of a file may hold bytes that are no Unicode; so may the error and the fields that name it."""
+    stream = log(shape="json")
+    name = b"caf\xe9".decode("utf-8", "surrogateescape")
+    try:
+        raise ValueError(name)
+    except ValueError as error:
+        logging.getLogger("shop.mail").exception("cannot read %s", name)
+        Logbook()("log.lost", {"lines": 3, "error": error})
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert first["message"] == "cannot read caf\\udce9"
+    assert "ValueError: caf\\udce9" in first["exception"]
+    assert second["error"] == "ValueError: caf\\udce9"
+
+
 def test_a_finished_job_is_no_news_and_a_failing_one_is(log: Any) -> None:
     """At level info the happy path is silent, however many jobs there are."""
     from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Suspend

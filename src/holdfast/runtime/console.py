@@ -50,7 +50,13 @@ class JsonLines(logging.Formatter):
             line |= {"logger": record.name, **_job_of(record)}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        told = {name: _unicode(value) for name, value in line.items()}
+        return msgspec.json.encode(told, enc_hook=str).decode()
+
+
+def _unicode(value: Any) -> Any:
+    """Return a text with escapes for what is no valid Unicode, such as a byte of a file's name."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def lines_for_people(*, colours: bool) -> logging.Formatter:
