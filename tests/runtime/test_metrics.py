@@ -1,5 +1,8 @@
 """Events become numbers, with labels that cannot run away."""
 
+import socket
+import struct
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -211,3 +214,32 @@ def test_an_orchestrators_questions_are_answered(address: str, path: str, status
         found = error.code
         error.close()
     assert found == status
+
+
+def test_a_scraper_that_hangs_up_is_no_news(capsys: pytest.CaptureFixture[str]) -> None:
+    """It has waited for too long, or only looked whether somebody listens."""
+    metrics, answering, gone = Metrics(["send_mail"]), list[threading.Thread](), threading.Event()
+    asked = threading.Event()
+
+    def slow_queues() -> list[QueueRecord]:
+        answering.append(threading.current_thread())
+        asked.set()
+        gone.wait(30)
+        return []
+
+    metrics.queues = slow_queues
+    server = MetricsServer(metrics.registry, lives=lambda: True, ready=lambda: True)
+    port = int(server.start("127.0.0.1", 0).removesuffix("/metrics").rpartition(":")[2])
+    try:
+        with socket.create_connection(("127.0.0.1", port)) as scraper:
+            scraper.sendall(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n")
+            assert asked.wait(30)
+            # Closed so, it is reset: what is sent to it fails.
+            scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.set()
+        answering[0].join(30)
+        assert not answering[0].is_alive()
+    finally:
+        gone.set()
+        server.stop()
+    assert capsys.readouterr().err == ""

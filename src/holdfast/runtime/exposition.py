@@ -37,6 +37,11 @@ class MetricsServer:
         class Request(BaseHTTPRequestHandler):
             timeout = PATIENCE
 
+            def handle(self) -> None:
+                """Answer, unless the client hangs up: that is no news either."""
+                with suppress(ConnectionError):
+                    super().handle()
+
             def do_GET(self) -> None:
                 status, kind, body = answer(self.path.partition("?")[0], self.headers.get("Accept", ""))
                 self.send_response(status)
