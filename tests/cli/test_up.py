@@ -74,16 +74,31 @@ async def test_up_brings_its_own_database_and_keeps_it(
     assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_stop_while_it_starts_ends_its_database_too(
-    short_folder: Path, environment: dict[str, str]
+    short_folder: Path, environment: dict[str, str], number: signal.Signals
 ) -> None:
     """Nobody would know of the server that is left."""
     process = await _up(short_folder, environment)
     await _line(process, "database")
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     assert await asyncio.wait_for(process.wait(), 30) in (0, 130)
     left = short_folder / ".holdfast" / "postgresql" / "postmaster.pid"
     assert not left.exists()
+
+
+async def test_a_terminal_that_is_closed_ends_its_database_too(
+    short_folder: Path, environment: dict[str, str], eventually: Any
+) -> None:
+    """The window is gone, and with it whoever could stop the server."""
+    process = await _up(short_folder, environment)
+    address = (await _line(process, "export HOLDFAST_DATABASE_URL=")).split("'")[1]
+    await _line(process, "stop")
+    # It hears signals before it leads.
+    await eventually(lambda: _leads(address))
+    process.send_signal(signal.SIGHUP)
+    assert await asyncio.wait_for(process.wait(), 30) == 0
+    assert not (short_folder / ".holdfast" / "postgresql" / "postmaster.pid").exists()
 
 
 async def _leads(address: str) -> bool:

@@ -13,6 +13,8 @@ import pytest
 
 import holdfast
 from holdfast.app.handler import JobRequest, Policy
+from holdfast.cli.stopping import SIGNALS, StopSignals
+from holdfast.runtime.events import Events
 from holdfast.store import workers
 from holdfast.store.sqlfile import rendered
 from holdfast.testing import ThrowawayDatabase
@@ -120,6 +122,33 @@ async def test_a_second_signal_ends_the_grace(
     program.send(signal.SIGINT)
     assert await program.ended(10) == 3
     assert await db.value("select state from holdfast.live_jobs where job_id = $1", job_id) == "available"
+
+
+async def test_the_end_of_its_terminal_stops_a_worker_like_a_first_signal(
+    start_holdfast: Any, here: dict[str, str], running_nap: Any, db: ThrowawayDatabase
+) -> None:
+    """What runs goes back unspent, however often it is told: the shell and the system both do."""
+    program = await start_holdfast(*WORKER, "--grace", "500ms", **here)
+    job_id = await running_nap()
+    program.send(signal.SIGHUP)
+    await program.probe.wait_for("stop.requested")
+    for _ in range(3):
+        program.send(signal.SIGHUP)
+    assert await program.ended(10) == 3
+    row = await db.fetch("select state, failures from holdfast.live_jobs where job_id = $1", job_id)
+    assert row == [("available", 0)]
+
+
+async def test_under_nohup_the_end_of_the_terminal_means_nothing() -> None:
+    """Whoever started it so wants it to go on."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        StopSignals(Events(), 30.0, lambda: None).listen()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+        for number in SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
 
 
 async def test_a_third_signal_leaves_the_rest_to_a_rescue(

@@ -16,7 +16,7 @@ class StopSignals:
     """Hears SIGTERM and SIGINT: the first asks for a stop, the second hurries it, the third ends it here.
 
     *hurry* is called at the second.  At the third the process is gone at once and
-    its jobs are left to a rescue.
+    its jobs are left to a rescue.  The end of the terminal, SIGHUP, is only ever a first signal.
     """
 
     def __init__(self, events: Events, grace: float, hurry: Callable[[], None]) -> None:
@@ -29,6 +29,9 @@ class StopSignals:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self.hear, number, signal.Signals(number).name)
+        # Whoever says nohup wants it to go on.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, self._ask, "SIGHUP")
 
     def listen_to_parent(self) -> None:
         """Take the end of stdin, which a dying supervisor brings about, for a first signal."""
@@ -50,5 +53,9 @@ class StopSignals:
     def _parent_said(self) -> None:
         if not os.read(0, 1024):
             asyncio.get_running_loop().remove_reader(0)
-            if not self.asked.is_set():
-                self.hear(signal.SIGTERM, "the supervisor is gone")
+            self._ask("the supervisor is gone")
+
+    def _ask(self, name: str) -> None:
+        """React to what may come several times, and each time means no more than the first signal."""
+        if not self.asked.is_set():
+            self.hear(signal.SIGTERM, name)

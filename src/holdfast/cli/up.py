@@ -44,7 +44,9 @@ def up(
         app=app, slots=slots, http_port=http_port, metrics_port=metrics_port, folder=folder
     )
     # Until the process hears signals itself, a stop has to end the embedded server as well.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     with ExitStack() as stack:
         code = _serve(_with_database(settings, stack))
     raise typer.Exit(code)
