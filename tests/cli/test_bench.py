@@ -1,6 +1,7 @@
 """`holdfast bench` measures a database and leaves nothing behind."""
 
 import json
+import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -43,6 +44,22 @@ async def test_a_bench_asks_before_it_loads_a_database(db: ThrowawayDatabase, ho
     done = await holdfast_command("bench")
     assert done.code == 2
     assert done.err.endswith("holdfast: nobody can be asked here: say --yes\n")
+    assert await db.value(LEFT) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_a_bench_that_is_stopped_drops_its_schema_too(
+    db: ThrowawayDatabase,
+    here: dict[str, str],
+    start_holdfast: Any,
+    eventually: Any,
+    number: signal.Signals,
+) -> None:
+    """Be it by a person, by the end of its time or by that of the terminal."""
+    program = await start_holdfast("bench", "--jobs", "200000", "--yes", **here)
+    await eventually(lambda: db.value(LEFT))
+    program.send(number)
+    assert await program.ended() == 130
     assert await db.value(LEFT) == 0
 
 

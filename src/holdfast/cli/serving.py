@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 from holdfast.app.registry import App
 from holdfast.cli.configs import database_config, maintenance_config, worker_config
 from holdfast.cli.context import DONE, LEFT_OVER
-from holdfast.cli.stopping import StopSignals
+from holdfast.cli.stopping import SIGNALS, StopSignals, stopping_signals
 from holdfast.cli.telemetry import Telemetry
 from holdfast.cli.wiring import MaintenanceProcess, Part, WorkerProcess
 from holdfast.errors import DatabaseUnavailable
@@ -35,8 +34,8 @@ COLLECTED_AFTER = (20_000, 20, 20)
 def run_on_fastest_loop(main: Coroutine[Any, Any, T]) -> T:
     """Run *main* on uvloop where it exists.
 
-    Ctrl-C cancels *main*, whatever runs at that moment, and a second one ends it at once; a `StopSignals`
-    that listens gets them instead.
+    Ctrl-C cancels *main*, whatever runs at that moment, and so do SIGTERM and the end of the terminal; a
+    second one ends it at once.  A `StopSignals` that listens gets them instead.
     Unlike `asyncio.run` it does not wait for ever for what will not be cancelled: that ends with the process.
     Nor does `sys.exit` in a task that a handler has started end the process, as asyncio has it: that is the
     end of the task.
@@ -63,11 +62,15 @@ def run_on_fastest_loop(main: Coroutine[Any, Any, T]) -> T:
 def _cancel_when_interrupted(loop: asyncio.AbstractEventLoop, life: asyncio.Task[Any]) -> None:
     # Raised where it happens to come, an interrupt may be ignored, or break what others rely on.
     def interrupt() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
-        life.cancel()
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+        # The end of the terminal may be told several times.
+        if not life.cancelling():
+            life.cancel()
 
     if threading.current_thread() is threading.main_thread():
-        loop.add_signal_handler(signal.SIGINT, interrupt)
+        for number in stopping_signals():
+            loop.add_signal_handler(number, interrupt)
 
 
 def _fastest_loop() -> asyncio.AbstractEventLoop:

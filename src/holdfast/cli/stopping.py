@@ -12,11 +12,16 @@ from holdfast.runtime.events import Events
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+def stopping_signals() -> tuple[signal.Signals, ...]:
+    """Return what stops a process in good order: SIGHUP too, unless somebody said nohup."""
+    return SIGNALS if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*SIGNALS, signal.SIGHUP)
+
+
 class StopSignals:
     """Hears SIGTERM and SIGINT: the first asks for a stop, the second hurries it, the third ends it here.
 
     *hurry* is called at the second.  At the third the process is gone at once and
-    its jobs are left to a rescue.  The end of the terminal, SIGHUP, is only ever a first signal.
+    its jobs are left to a rescue.  The end of the terminal, SIGHUP, is never more than a first signal.
     """
 
     def __init__(self, events: Events, grace: float, hurry: Callable[[], None]) -> None:
@@ -27,11 +32,8 @@ class StopSignals:
     def listen(self) -> None:
         """Begin to hear."""
         loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self.hear, number, signal.Signals(number).name)
-        # Whoever says nohup wants it to go on.
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            loop.add_signal_handler(signal.SIGHUP, self._ask, "SIGHUP")
+        for number in stopping_signals():
+            loop.add_signal_handler(number, self.hear, number, number.name)
 
     def listen_to_parent(self) -> None:
         """Take the end of stdin, which a dying supervisor brings about, for a first signal."""
@@ -39,6 +41,8 @@ class StopSignals:
 
     def hear(self, number: int, name: str) -> None:
         """React to one signal."""
+        if number == signal.SIGHUP and self.asked.is_set():
+            return
         self._heard += 1
         match self._heard:
             case 1:
@@ -53,9 +57,5 @@ class StopSignals:
     def _parent_said(self) -> None:
         if not os.read(0, 1024):
             asyncio.get_running_loop().remove_reader(0)
-            self._ask("the supervisor is gone")
-
-    def _ask(self, name: str) -> None:
-        """React to what may come several times, and each time means no more than the first signal."""
-        if not self.asked.is_set():
-            self.hear(signal.SIGTERM, name)
+            if not self.asked.is_set():
+                self.hear(signal.SIGTERM, "the supervisor is gone")

@@ -16,6 +16,7 @@ import typer
 from holdfast.cli.configs import database_config
 from holdfast.cli.context import invocation
 from holdfast.cli.output import counted, tell
+from holdfast.cli.stopping import stopping_signals
 from holdfast.runtime.settings import Settings, masked
 from holdfast.store import migrate
 from holdfast.store.database import Database, DatabaseConfig
@@ -44,9 +45,8 @@ def up(
         app=app, slots=slots, http_port=http_port, metrics_port=metrics_port, folder=folder
     )
     # Until the process hears signals itself, a stop has to end the embedded server as well.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+    for number in stopping_signals():
+        signal.signal(number, signal.default_int_handler)
     with ExitStack() as stack:
         code = _serve(_with_database(settings, stack))
     raise typer.Exit(code)
