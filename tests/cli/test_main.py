@@ -210,6 +210,29 @@ def test_output_that_cannot_be_written_is_a_failure(
     assert (code, err) == (1, f"holdfast: the output cannot be written: {problem}\n")
 
 
+@pytest.mark.parametrize(
+    ("shell", "code", "out", "err"),
+    [
+        ("HOLDFAST enqueue - <&-", 0, "0 jobs enqueued in", ""),
+        ("HOLDFAST bench <&-", 2, "", "nobody can be asked here: say --yes\n"),
+        ("HOLDFAST command --script - <&-", 0, "job ", ""),
+        ("HOLDFAST runs signal 1 approved - <&-", 2, "", "the payload is not JSON"),
+        ("HOLDFAST jobs show 1 2>&-", 1, "", ""),
+        ("HOLDFAST settings 2>&- | head -c 7", 0, "setting", ""),
+        ("HOLDFAST serve --host 203.0.113.1 2>&-", 2, "", ""),
+    ],
+)
+def test_a_stream_that_is_closed_is_an_empty_one(
+    here: dict[str, str], shell: str, code: int, out: str, err: str
+) -> None:
+    """Whoever starts programs may have nothing to give them, and nobody who reads."""
+    done = _ended(here, shell)
+    assert done[0] == code
+    assert done[1].startswith(out)
+    assert err in done[2]
+    assert "Traceback" not in done[2]
+
+
 def test_who_reads_no_further_is_not_told(environment: dict[str, str]) -> None:
     """As is usual in a pipe; the code says it to those who ask."""
     assert _ended(environment, "HOLDFAST settings | true; exit ${PIPESTATUS[0]}") == (1, "", "")

@@ -38,7 +38,7 @@ from holdfast.cli import (
     workers,
 )
 from holdfast.cli.context import FAILED, ErrorReportingGroup, Invocation
-from holdfast.cli.stdout import OutputFailed, standard_output
+from holdfast.cli.stdout import OutputFailed, replace_closed, standard_output
 
 app = typer.Typer(
     name="holdfast",
@@ -107,6 +107,7 @@ app.command()(audit.audit)
 
 def main() -> None:
     """Run the command line."""
+    replace_closed()
     try:
         with standard_output():
             app()

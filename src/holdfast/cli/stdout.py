@@ -1,4 +1,4 @@
-"""Standard output that is full, closed or not for Unicode: no traceback, and nothing is lost in silence."""
+"""Streams that are full, closed or not for Unicode: no traceback, and no answer is lost in silence."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -32,6 +33,17 @@ class _Descriptor(io.FileIO):
             return super().write(data)
         except OSError as error:
             raise OutputFailed(error.errno, error.strerror) from error
+
+
+def replace_closed() -> None:
+    """Put an empty stream where stdin was closed, and one that keeps nothing where stderr was.
+
+    Nobody has to look whether they are there then, and no connection takes their place.
+    """
+    if cast("io.TextIOBase | None", sys.stdin) is None:
+        sys.stdin = Path(os.devnull).open()  # noqa: SIM115 - for as long as the process lives
+    if cast("io.TextIOBase | None", sys.stderr) is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as the process lives
 
 
 @contextmanager
