@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from holdfast.cli.main import app
+from holdfast.cli.pouring import Pouring
+from holdfast.store.database import Database
 from holdfast.testing import ThrowawayDatabase
 from tests.cli.conftest import HOLDFAST
 
@@ -216,6 +220,53 @@ async def test_a_slow_stream_goes_in_as_it_comes(
     await eventually(lambda: db.value("select count(*) from holdfast.jobs"))
     process.stdin.close()
     assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(("options", "patience"), [([], "10s"), (["--atomic"], "0")])
+def test_a_stream_that_goes_in_as_one_may_pause(
+    here: dict[str, str], monkeypatch: pytest.MonkeyPatch, options: list[str], patience: str
+) -> None:
+    """Its transaction waits for whoever writes the lines; PostgreSQL would end it after ten seconds."""
+    found = []
+
+    async def pour(_: Pouring, database: Database) -> None:
+        async with database.connection() as connection:
+            found.append(await connection.fetchval("show idle_in_transaction_session_timeout"))
+
+    monkeypatch.setattr(Pouring, "pour_locally", pour)
+    done = CliRunner().invoke(app, ["enqueue", "-", *options], env=here)
+    assert (done.exit_code, found) == (0, [patience])
+
+
+async def test_a_stream_whose_transaction_is_cut_off_ends_in_a_sentence(
+    folder: Path, environment: dict[str, str], db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """The server may restart between two lines."""
+    process = await asyncio.create_subprocess_exec(
+        *HOLDFAST,
+        "enqueue",
+        "-",
+        "--atomic",
+        cwd=folder,
+        env=environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write(lines(*greetings(1)))
+    cut_off = (
+        "select pg_terminate_backend(pid, 10000) from pg_stat_activity "
+        "where application_name = 'holdfast command' and state = 'idle in transaction' "
+        "and query like 'RELEASE%'"
+    )
+    await eventually(lambda: db.value(cut_off))
+    process.stdin.write(lines(*greetings(1)))
+    out, err = await process.communicate()
+    assert process.returncode == 1
+    assert err.decode().startswith("holdfast: the connection to PostgreSQL failed: ")
+    assert err.count(b"\n") == 1
+    assert out.startswith(b"0 jobs enqueued in ")
 
 
 async def test_a_line_without_an_end_is_a_bad_line_like_others(

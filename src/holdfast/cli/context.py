@@ -44,9 +44,14 @@ class Invocation:
         """Return the values of `loaded`."""
         return self.loaded(**flags).settings
 
-    def run(self, work: Callable[[Database], Awaitable[T]], *, check_schema: bool = True) -> T:
-        """Open the database, look that its schema fits, and return what *work* answers."""
-        config = database_config(self.settings(), application_name="holdfast command", pool_size=2)
+    def run(
+        self, work: Callable[[Database], Awaitable[T]], *, check_schema: bool = True, **options: Any
+    ) -> T:
+        """Open the database, look that its schema fits, and return what *work* answers.
+
+        *options* are those of a `DatabaseConfig`.
+        """
+        config = database_config(self.settings(), application_name="holdfast command", pool_size=2, **options)
 
         async def opened() -> T:
             database = Database(config)

@@ -107,7 +107,10 @@ def say_handle(handle: JobHandle, as_json: bool) -> None:
 
 
 def _pour(call: Invocation, pouring: Pouring) -> None:
-    if call.settings().server is None:
+    if call.settings().server is None and pouring.atomic:
+        # Its one transaction waits for whoever writes the lines, however long that takes.
+        call.run(pouring.pour_locally, idle_timeout=0.0)
+    elif call.settings().server is None:
         call.run(pouring.pour_locally)
     elif pouring.atomic:
         wanted = "leave it out: over a server each batch is a transaction of its own"

@@ -21,7 +21,7 @@ from holdfast.client.intake import Intake, job_text
 from holdfast.errors import DuplicateJob, HoldfastError, InputInvalid, LineInvalid, UnknownKind
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import bulk
-from holdfast.store.database import Connection, Database
+from holdfast.store.database import Connection, Database, own_errors
 
 if TYPE_CHECKING:
     from holdfast.client.remote.operator import RemoteOperator
@@ -182,8 +182,9 @@ class _Funnel:
     async def put(self, rows: list[NewJob]) -> list[JobHandle]:
         if self.outer is not None:
             # A part that is refused must not spoil the whole before we know which line it was.
-            async with self.outer.transaction():
-                return await bulk.put_jobs(self.outer, self.database.schema, rows)
+            with own_errors(self.database.schema):
+                async with self.outer.transaction():
+                    return await bulk.put_jobs(self.outer, self.database.schema, rows)
         async with self.database.transaction() as own:
             return await bulk.put_jobs(own, self.database.schema, rows)
 

@@ -57,7 +57,7 @@ class DatabaseConfig:
 
     *pgbouncer* is for a pooler in transaction mode: nothing is prepared, no session setting is
     made and nobody listens.  *command_timeout* is in seconds, and so is *idle_timeout*: for so long a
-    transaction of ours may wait for this process, before PostgreSQL ends it.
+    transaction of ours may wait for this process, before PostgreSQL ends it; with 0 as long as it likes.
     """
 
     dsn: str
