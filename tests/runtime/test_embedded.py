@@ -66,3 +66,12 @@ def test_a_folder_that_cannot_be_made_is_a_bad_setting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SettingInvalid, match="file/data for the embedded PostgreSQL cannot be made"):
         EmbeddedServer(tmp_path / "file" / "data").start()
+
+
+@pytest.mark.parametrize("name", ["My Projects", "it's", "c++", "a,b"])
+def test_a_folder_that_no_server_can_be_started_in_is_a_bad_setting(tmp_path: Path, name: str) -> None:
+    """The wheel hands its path to a shell, and the address of its socket names it."""
+    folder = tmp_path / name / "data"
+    with pytest.raises(SettingInvalid, match=r"for the embedded PostgreSQL cannot be used: .* in its path"):
+        EmbeddedServer(folder).start()
+    assert not folder.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import warnings
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 NEWEST = 18
 VERSIONS = (16, 18)
+
+# What a shell or an address takes for something else than a letter of the path: the wheel quotes nothing.
+_ODD = re.compile(r"[\s'\"\\$`&;|<>()*?\[\]{}!#%+,]")
 
 
 class EmbeddedServer:
@@ -93,6 +97,13 @@ class EmbeddedServer:
         self.stop()
 
     def _make_folder(self) -> None:
+        odd = _ODD.search(str(self.folder.resolve()))
+        if odd is not None:
+            msg = (
+                f"the folder {self.folder} for the embedded PostgreSQL cannot be used: there is"
+                f" {odd[0]!r} in its path; name another one with --folder, or HOLDFAST_FOLDER"
+            )
+            raise SettingInvalid(msg, setting="folder")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
