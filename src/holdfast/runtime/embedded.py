@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import tempfile
 import warnings
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +52,9 @@ class EmbeddedServer:
         # The wheel's lock is one file for the whole machine, which then belongs to whoever came first and
         # keeps every other user out: ours lies beside the data.
         server._lock = type(server._lock)(self.folder.with_name(f"{self.folder.name}.lock"))
+        with server._lock:
+            self._make_data(server)
+            _bury_the_dead(server)
         server.start()
         _forget_the_dead(server)
         self._server = server
@@ -110,11 +114,35 @@ class EmbeddedServer:
             msg = f"the folder {self.folder} for the embedded PostgreSQL cannot be made: {error.strerror}"
             raise SettingInvalid(msg, setting="folder") from error
 
+    def _make_data(self, server: PostgresServer) -> None:
+        """Put data into a folder that has none: all at once, so that none are left half made."""
+        if any(self.folder.iterdir()):
+            return
+        with tempfile.TemporaryDirectory(dir=self.folder.parent, ignore_cleanup_errors=True) as making:
+            made = Path(making) / "data"
+            made.mkdir()
+            type(server)(made, postgres_version=self.version).ensure_pgdata_inited()
+            made.replace(self.folder)
+
     def _running(self) -> PostgresServer:
         if self._server is None:
             msg = "the embedded server is not running: call start() first"
             raise RuntimeError(msg)
         return self._server
+
+
+def _bury_the_dead(server: PostgresServer) -> None:
+    """Remove the note of a server that was killed: the wheel takes whoever has its number by now for it."""
+    note = server.pgdata / "postmaster.pid"
+    if not note.exists():
+        return
+    number = note.read_text().partition("\n")[0].lstrip("-")
+    for process in psutil.process_iter(("name", "cwd")):
+        folder, is_server = process.info["cwd"], (process.info["name"] or "").startswith("postgres")
+        # Its own processes may outlive it; of another user's only the number can be seen.
+        if is_server and (folder == str(server.pgdata) or (folder is None and str(process.pid) == number)):
+            return
+    note.unlink(missing_ok=True)
 
 
 def _forget_the_dead(server: PostgresServer) -> None:
