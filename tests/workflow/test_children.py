@@ -616,3 +616,33 @@ async def test_a_childs_end_that_is_given_up_to_a_pause_costs_it_nothing(
     told = await client.job(child)
     assert (told.attempt, told.failures) == (1, 0)
     assert await scene.db.value("select count(*) from holdfast.jobs where kind = 'mail'") == 1
+
+
+async def test_a_retry_of_a_fork_begins_children_of_its_own(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
+) -> None:
+    """Those whose failure it remembers belong to the run that it was forked from, and would never wake it."""
+
+    @app.job(max_attempts=1)
+    async def pack(what: str) -> str:
+        calls.append(what)
+        if calls.count("glass") == 1 and what == "glass":
+            msg = "it broke"
+            raise RuntimeError(msg)
+        return what
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> list[Any]:
+        return await run.children([pack.job("glass"), pack.job("stone")])
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    with pytest.raises(holdfast.JobFailed):
+        await client.wait(handle.id, timeout=20)
+    forked = await client.fork(handle.id, at="2 pack")
+    with pytest.raises(holdfast.JobFailed):
+        await client.wait(forked.id, timeout=20)
+    await client.retry(forked.id)
+    assert await client.wait(forked.id, timeout=20) == ["glass", "stone"]
+    assert sorted(calls) == ["glass", "glass", "stone", "stone"]
+    assert await db.value("select count(*) from holdfast.jobs where parent_id = $1", forked.id) == 2

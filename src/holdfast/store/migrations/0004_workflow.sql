@@ -42,6 +42,13 @@ as $$
     )
 $$;
 
+-- Whether the children of a place are its run's own: a fork remembers those of the run that it was made from.
+create function holdfast.has_own_children(step holdfast.steps) returns boolean
+language sql stable
+as $$
+    select exists (select from holdfast.jobs j where j.id = step.child_id and j.parent_id = step.run_id)
+$$;
+
 -- Messages to runs: first in, first out for each run and name, consumed once, by the place that waited for it.
 create table holdfast.signals (
     id          bigint generated always as identity primary key,

@@ -52,7 +52,8 @@ select t.job_id from target t order by t.job_id;
 -- that key where it stays as it is for that (0: it has just ended), else with nulls.  Locks finished_jobs, then live_jobs rows, in id order.
 -- A run goes on from its failed step: the failure of a step or a child that nothing followed, in its branch or in those
 -- above it, is forgotten; of many children, and of those that it still waited for, those are taken up that did not end
--- well, as far down as they go, and it looks again how all of them end.  One that has made up for its steps stays as it is; a child of that sort begins
+-- well, as far down as they go, and it looks again how all of them end.  What a fork remembers are the children of another
+-- run: they are forgotten together, and begin anew as its own.  One that has made up for its steps stays as it is; a child of that sort begins
 -- anew with nothing remembered, and other random values.  A job without a row in the answer is in another state or never was.
 with recursive again as (
     select f.job_id from holdfast.finished_jobs f
@@ -65,7 +66,7 @@ with recursive again as (
         from holdfast.steps s join holdfast.finished_jobs f on f.family_id = s.child_id
         where s.run_id = a.job_id
           and ((s.kind = 'children' and s.state = 'completed') or (s.kind in ('child', 'children') and s.state = 'running'))
-          and f.outcome in ('failed', 'cancelled')
+          and f.parent_id = a.job_id and f.outcome in ('failed', 'cancelled')
           and not exists (select from holdfast.steps m where m.run_id = a.job_id and m.branch = 'compensation')
           and holdfast.is_last(s)
         offset 0
@@ -97,7 +98,9 @@ with recursive again as (
 ), forgotten as (
     delete from holdfast.steps s using lived v
     where s.run_id = v.job_id and holdfast.is_last(s) and v.job_id not in (select u.job_id from undone u)
-      and (s.state in ('failed', 'retrying') or (s.kind = 'child' and s.result -> 0 ->> 1 <> 'completed'))
+      and (s.state in ('failed', 'retrying')
+           or s.kind in ('child', 'children') and s.result::jsonb @? '$[*][1] ? (@ != "completed")'
+              and (s.kind = 'child' or not holdfast.has_own_children(s)))
 ), emptied as (
     delete from holdfast.steps s using undone u where s.run_id = u.job_id and (s.branch, s.place) <> ('main', -1)
 ), seeded as (
@@ -112,6 +115,7 @@ with recursive again as (
     where s.run_id = v.job_id and s.kind = 'children' and s.state = 'completed' and holdfast.is_last(s)
       and v.job_id not in (select u.job_id from undone u)
       and s.result::jsonb @? '$[*][1] ? (@ != "completed")'
+      and holdfast.has_own_children(s)
 ), awake as (
     delete from holdfast.suspensions s using lived v where s.run_id = v.job_id
 ), noted as (
