@@ -646,3 +646,29 @@ async def test_a_retry_of_a_fork_begins_children_of_its_own(
     assert await client.wait(forked.id, timeout=20) == ["glass", "stone"]
     assert sorted(calls) == ["glass", "glass", "stone", "stone"]
     assert await db.value("select count(*) from holdfast.jobs where parent_id = $1", forked.id) == 2
+
+
+async def test_a_retry_that_another_jobs_key_forbids_takes_up_no_children(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
+) -> None:
+    """The run stays as it is, and so do those that only it waits for."""
+
+    @app.job(max_attempts=1)
+    async def pack(what: str) -> str:
+        calls.append(what)
+        msg = "it broke"
+        raise RuntimeError(msg)
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> list[Any]:
+        return await run.children([pack.job("glass")])
+
+    await work(app)
+    handle = await client.enqueue(order.job(), unique_key="order")
+    with pytest.raises(holdfast.JobFailed):
+        await client.wait(handle.id, timeout=20)
+    holder = await client.enqueue(order.job(), unique_key="order", delay=3600)
+    with pytest.raises(holdfast.DuplicateJob):
+        await client.retry(handle.id)
+    assert await db.fetch("select job_id from holdfast.live_jobs") == [(holder.id,)]
+    assert calls == ["glass"]

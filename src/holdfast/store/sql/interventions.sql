@@ -52,15 +52,15 @@ select t.job_id from target t order by t.job_id;
 -- that key where it stays as it is for that (0: it has just ended), else with nulls.  Locks finished_jobs, then live_jobs rows, in id order.
 -- A run goes on from its failed step: the failure of a step or a child that nothing followed, in its branch or in those
 -- above it, is forgotten; of many children, and of those that it still waited for, those are taken up that did not end
--- well, as far down as they go, and it looks again how all of them end.  What a fork remembers are the children of another
+-- well, as far down as they go, and it looks again how all of them end.  Where its key is taken none of them is.  What a fork remembers are the children of another
 -- run: they are forgotten together, and begin anew as its own.  One that has made up for its steps stays as it is; a child of that sort begins
 -- anew with nothing remembered, and other random values.  A job without a row in the answer is in another state or never was.
 with recursive again as (
-    select f.job_id from holdfast.finished_jobs f
+    select f.job_id, null::bigint as taken_by from holdfast.finished_jobs f
     where f.job_id = any ($1::bigint[]) and f.outcome in ('failed', 'cancelled') and f.outcome = any ($4::text[])
       and not exists (select from holdfast.steps s where s.run_id = f.job_id and s.branch = 'compensation')
     union
-    select c.job_id from again a
+    select c.job_id, a.job_id from again a
     cross join lateral (
         select f.job_id
         from holdfast.steps s join holdfast.finished_jobs f on f.family_id = s.child_id
@@ -79,16 +79,31 @@ with recursive again as (
     select l.job_id, l.queue, l.priority, l.attempt, l.failures, l.run_at from holdfast.live_jobs l
     where l.job_id = any ($1::bigint[]) and l.state = 'scheduled' and l.state = any ($4::text[])
     order by l.job_id for update
-), lived as (
-    insert into holdfast.live_jobs (job_id, queue, kind, priority, state, attempt, run_at, unique_key, concurrency_key,
-                                    revision, parent_id, family_id, route_id)
+), wanted as (
     select e.job_id, j.queue, j.kind, j.priority, 'available', e.attempt, holdfast.now(), j.unique_key,
            j.concurrency_key, j.revision, e.parent_id, e.family_id,
            (select holdfast.route_for(j.queue, j.kind, p.labels, p.runner) from holdfast.placements p where p.job_id = j.id)
     from ended e join holdfast.jobs j on j.id = any (array[e.job_id])
-    order by j.unique_key, e.job_id
+), admitted as (
+    insert into holdfast.live_jobs (job_id, queue, kind, priority, state, attempt, run_at, unique_key, concurrency_key,
+                                    revision, parent_id, family_id, route_id)
+    select w.* from wanted w where w.job_id in (select a.job_id from again a where a.taken_by is null)
+    order by w.unique_key, w.job_id
     on conflict do nothing
     returning job_id, queue, priority, attempt
+), going as (
+    select d.job_id from admitted d
+    union
+    select a.job_id from going g join again a on a.taken_by = g.job_id
+), followed as (
+    insert into holdfast.live_jobs (job_id, queue, kind, priority, state, attempt, run_at, unique_key, concurrency_key,
+                                    revision, parent_id, family_id, route_id)
+    select w.* from wanted w
+    where w.job_id in (select g.job_id from going g except select a.job_id from again a where a.taken_by is null)
+    order by w.job_id
+    returning job_id, queue, priority, attempt
+), lived as (
+    select * from admitted union all select * from followed
 ), undone as materialized (
     select v.job_id, v.attempt from lived v
     where exists (select from holdfast.steps m where m.run_id = any (array[v.job_id]) and m.branch = 'compensation')
