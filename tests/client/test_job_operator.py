@@ -11,6 +11,7 @@ import holdfast
 from holdfast.client.operator import Operator
 from holdfast.errors import DuplicateJob, JobNotFound, StateConflict
 from holdfast.model.job import JobState
+from holdfast.store.doctor import held_for_people
 from holdfast.testing import Probe, ThrowawayDatabase
 
 
@@ -258,6 +259,22 @@ async def test_a_discarded_job_fails_and_says_who_did_it(
         await operator.jobs.discard(handle.id)
     await operator.jobs.retry(handle.id)
     assert (await operator.jobs.show(handle.id)).state is JobState.AVAILABLE
+
+
+async def test_a_discarded_job_waits_for_nobody_any_more(
+    operator: Operator, client: holdfast.Client, app: holdfast.App, db: ThrowawayDatabase
+) -> None:
+    """The doctor would go on to say that somebody has to resume it."""
+    handle = await client.enqueue(app.request("echo", {}))
+    await db.fetch(
+        "with held as (update holdfast.live_jobs set state = 'waiting', run_at = 'infinity' "
+        "returning job_id) "
+        "insert into holdfast.suspensions (run_id, paused, pause_reason, reason, since) "
+        "select job_id, true, 'held for a person: its runner is gone', 'a person', now() from held"
+    )
+    assert await db.database.run(held_for_people()) == [handle.id]
+    await operator.jobs.discard(handle.id)
+    assert await db.database.run(held_for_people()) == []
 
 
 async def test_a_running_job_cannot_be_discarded(

@@ -22,7 +22,7 @@ with meant as materialized (
 select t.job_id, t.worker_id is null and not t.begun from target t order by t.job_id;
 
 -- name: discard_jobs
--- Ends jobs by id as failed that nobody holds and that are in one of the states $4.
+-- Ends jobs by id as failed that nobody holds and that are in one of the states $4; what they waited for is forgotten.
 -- Locks live_jobs rows in id order.  A job without a row in the answer is held, in another state, has ended or never was.
 with target as materialized (
     select l.* from holdfast.live_jobs l
@@ -30,6 +30,8 @@ with target as materialized (
     order by l.job_id for update
 ), gone as (
     delete from holdfast.live_jobs l using target t where l.job_id = any (array[t.job_id])
+), awake as (
+    delete from holdfast.suspensions s using target t where s.run_id = t.job_id
 ), ended as (
     insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, finished_at, parent_id,
                                         family_id)
