@@ -52,6 +52,20 @@ async def test_an_admin_says_over_http_who_is_told(service: Service) -> None:
     assert gone == {"before": added["after"]}
 
 
+async def test_the_audit_log_tells_no_viewer_what_is_secret_in_an_address(service: Service) -> None:
+    """It says where an endpoint is; the rest of the address may be all that keeps others out."""
+    admin, viewer = await service.caller(Role.ADMIN), await service.caller(Role.VIEWER)
+    asked = {"name": "hub", "url": "https://example.com/in/T0P?key=s3cret"}
+    await admin.post("/api/v1/deliveries/endpoints", json=asked)
+    await admin.post("/api/v1/deliveries/endpoints/remove", json={"name": "hub"})
+    told = await viewer.get("/api/v1/audit", params={"subject": "endpoint hub"})
+    removed, added = told.json()["acts"]
+    assert added["detail"]["after"]["url"] == "https://example.com:443"
+    assert removed["detail"] == {"before": added["detail"]["after"]}
+    assert "T0P" not in told.text
+    assert "s3cret" not in told.text
+
+
 @pytest.mark.parametrize("url", ["ftp://example.com", "no address", "https://"])
 async def test_an_address_that_is_none_is_refused(service: Service, url: str) -> None:
     """It is wrong use, not a fault."""

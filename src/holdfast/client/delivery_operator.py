@@ -36,7 +36,10 @@ class Wish:
 
 
 class DeliveryOperator:
-    """Adds and removes endpoints; lists deliveries and has them tried again."""
+    """Adds and removes endpoints; lists deliveries and has them tried again.
+
+    The audit log, which more may read, has of an address no more than its origin.
+    """
 
     def __init__(self, database: Database, actor: str) -> None:
         self._database, self._actor = database, actor
@@ -51,7 +54,7 @@ class DeliveryOperator:
         for option, names in (("queue", wish.queues), ("kind", wish.kinds)):
             for one in names:
                 checked_text(option, one, most=200)
-        destination(url)
+        origin = destination(url).origin
         secret = f"hfs_{secrets.token_urlsafe(SECRET_BYTES)}"
         new = NewEndpoint(
             name=name,
@@ -65,7 +68,7 @@ class DeliveryOperator:
         async with self._database.transaction() as connection:
             if await self._database.run(deliveries.add_endpoint(new, AT_ONCE), connection) is None:
                 raise EndpointTaken(name)
-            after = {"url": url, "events": new.events, "queues": wish.queues, "kinds": wish.kinds}
+            after = {"url": origin, "events": new.events, "queues": wish.queues, "kinds": wish.kinds}
             await self._audit(connection, "endpoint.add", f"endpoint {name}", reason, {"after": after})
         return secret
 
@@ -75,7 +78,8 @@ class DeliveryOperator:
             gone = await self._database.run(deliveries.remove_endpoint(name), connection)
             if gone is None:
                 raise EndpointNotFound(name)
-            before = {"url": gone.url, "events": gone.events, "queues": gone.queues, "kinds": gone.kinds}
+            origin = destination(gone.url).origin
+            before = {"url": origin, "events": gone.events, "queues": gone.queues, "kinds": gone.kinds}
             await self._audit(connection, "endpoint.remove", f"endpoint {name}", reason, {"before": before})
 
     async def endpoints(self) -> Sequence[Endpoint]:

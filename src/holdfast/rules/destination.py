@@ -24,6 +24,12 @@ class Destination:
     port: int
     target: str
 
+    @property
+    def origin(self) -> str:
+        """Where it is, without its target, which may hold a secret."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
 
 def destination(url: str) -> Destination:
     """Take a URL apart; raises `OptionInvalid` for one that nothing can be delivered to."""
