@@ -130,6 +130,29 @@ async def test_a_reader_who_was_away_hears_what_it_missed(scene: Scene, service:
         assert told["queue"] == "default"
 
 
+async def test_a_reader_cut_off_while_it_hears_what_it_missed_goes_on_there(
+    scene: Scene, service: Service
+) -> None:
+    """The id it has come to is behind what it was told, not behind all that was found with it."""
+    caller, missed = await service.caller(Role.VIEWER), [await scene.one() for _ in range(3)]
+    async with reading(caller, "/api/v1/events") as reader:
+        await reader.until("begun")
+        moment, _, job_id = reader.id.partition("-")
+    for job in missed:
+        await scene.complete(job)
+    # So long ago that no look would see them again by itself.
+    await scene.db.fetch(
+        "update holdfast.finished_jobs set finished_at = finished_at - interval '30 seconds'"
+    )
+    last, told = f"{int(moment) - 60_000_000}-{job_id}", set()
+    async with reading(caller, "/api/v1/events", last) as reader:
+        told.add((await reader.until("job", state="completed"))["job_id"])
+        last = reader.id
+    async with reading(caller, "/api/v1/events", last) as reader:
+        while told != {job.id for job in missed}:
+            told.add((await reader.until("job", state="completed"))["job_id"])
+
+
 async def test_a_reader_goes_on_at_another_process(scene: Scene, serve: Serve) -> None:
     """An id is a place in the database: one that another process has told leads to the very next thing."""
     first, second, job = await serve(), await serve(), await scene.one()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -181,9 +182,12 @@ class WideFollower:
         if now.moment - since.moment > LONGEST_AWAY:
             yield Told("skipped", {"detail": SKIPPED}, place_text(now))
             return
-        for news in await self._feed.since(since):
-            if not isinstance(news.what, Change) or self._queue in (None, news.what.queue):
-                yield self._told(news, now)
+        missed = await self._feed.since(since)
+        mine = [
+            one for one in missed if not isinstance(one.what, Change) or self._queue in (None, one.what.queue)
+        ]
+        for told in _told(mine):
+            yield told
 
     async def _heard(self, listener: Listener[News], place: FeedPlace) -> AsyncIterator[Told | None]:
         while True:
@@ -193,14 +197,20 @@ class WideFollower:
                 return
             if not (heard := listener.heard()):
                 yield None
-            for news in heard:
-                place = news.place or place
-                yield self._told(news, place)
+            for told in _told(heard):
+                yield told
+            place = heard[-1].place or place if heard else place
 
-    def _told(self, news: News, place: FeedPlace) -> Told:
-        if isinstance(news.what, Change):
-            return Told("job", news.what, place_text(place))
-        return Told("skipped", {"detail": SKIPPED}, place_text(place))
+
+def _told(news: Sequence[News]) -> Iterator[Told]:
+    """Give an event for each; of those that one look has found only the last one has its place."""
+    for one, following in zip_longest(news, news[1:]):
+        is_last = following is None or following.place != one.place
+        place = place_text(one.place) if is_last and one.place is not None else ""
+        if isinstance(one.what, Change):
+            yield Told("job", one.what, place)
+        else:
+            yield Told("skipped", {"detail": SKIPPED}, place)
 
 
 def _dropped(feed: Feed, place: str) -> Told:
