@@ -4,11 +4,14 @@ import asyncio
 from typing import Any
 
 import httpx
+import pytest
 
 import holdfast
 from holdfast.app.handler import JobRequest
 from holdfast.model.token import Role
+from holdfast.store.statement import Statement
 from holdfast.testing import ThrowawayDatabase
+from tests.store.scene import Scene
 from tests.web.conftest import Serve, Service
 
 JOBS = "/api/v1/jobs"
@@ -185,6 +188,26 @@ async def test_a_wait_ends_in_time(service: Service, client: holdfast.Client) ->
     assert (standing["state"], standing["ended"]) == ("available", False)
     of(await caller.get(f"{JOBS}/999999/wait"), 404)
     of(await caller.get(f"{JOBS}/{handle.id}/wait", params={"timeout": 1e9}), 400)
+
+
+async def test_a_wait_tells_how_a_job_stands_at_its_end(
+    service: Service, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not how it stood when the wait began."""
+    caller, look = await service.caller(), service.db.database.run
+    [job_id] = await scene.enqueue()
+    worker = await scene.worker()
+
+    async def claimed_then(statement: Statement[Any], connection: Any = None) -> Any:
+        answer = await look(statement, connection)
+        if statement.name == "job_end":
+            monkeypatch.undo()
+            await scene.claim(worker)
+        return answer
+
+    monkeypatch.setattr(service.db.database, "run", claimed_then)
+    standing = of(await caller.get(f"{JOBS}/{job_id}/wait", params={"timeout": 0.1}))
+    assert (standing["state"], standing["ended"]) == ("running", False)
 
 
 async def test_many_wait_for_one_job(service: Service, client: holdfast.Client) -> None:

@@ -32,20 +32,22 @@ class Watch(Service):
         gone = asyncio.Event()
         deadline = asyncio.get_running_loop().time() + timeout
         self._awaited[job_id].add(gone)
+        is_over = False
         try:
             while True:
                 gone.clear()
                 end = await self._database.run(jobs.job_end(job_id))
                 if end is None:
                     raise JobNotFound(job_id)
-                if end.state.is_final or self._released:
+                if end.state.is_final or is_over or self._released:
                     return end
                 self.wake()
                 try:
                     async with asyncio.timeout_at(deadline):
                         await gone.wait()
                 except TimeoutError:
-                    return end
+                    # It may stand otherwise by now: one look more.
+                    is_over = True
         finally:
             self._awaited[job_id].discard(gone)
             if not self._awaited[job_id]:
