@@ -118,6 +118,7 @@ async def test_pages_follow_each_other(holdfast_command: Any, client: holdfast.C
         (["cancel", "1", "--kind", "greet"], "holdfast: job ids and a filter are given: name job ids, or"),
         (["retry", "--state", "completed"], "only these can be retried: scheduled, failed, cancelled"),
         (["discard", "--state", "running"], "only these can be discarded: scheduled, available, waiting"),
+        (["cancel", "--yes", "--text", ""], "holdfast: text is '': give some text, or leave it out"),
         (["wait", "1", "--timeout", "soon"], "--timeout is 'soon'"),
     ],
 )

@@ -172,6 +172,8 @@ async def test_a_sweep_of_everything_has_to_be_meant(service: Service, client: h
         await caller.post(f"{JOBS}/sweep", json={"action": "cancel", "chosen": {"kind": "x"}, "every": True}),
         400,
     )
+    of(await caller.post(f"{JOBS}/sweep", json={"action": "cancel", "chosen": {"text": ""}}), 400)
+    of(await caller.get(JOBS, params={"text": ""}), 400)
     order: dict[str, Any] = {"action": "cancel", "every": True}
     strokes = []
     while (stroke := of(await caller.post(f"{JOBS}/sweep", json=order)))["before"] is not None:

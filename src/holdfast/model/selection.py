@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from holdfast.errors import OptionInvalid
 from holdfast.model.job import JobState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Jobs that fit everything that is given; what is empty or None asks for nothing.
+    """Jobs that fit everything that is given; None, no states and no tags ask for nothing.
 
     *since* and *until* bound when a job was enqueued, *ended_since* and *ended_until* when it ended,
     the later bound being left out.  *tags* must all be there; *worker_id* holds the job or ended it;
     keys are compared to the letter; *text* occurs in the arguments, the reason or the error, in
-    whatever case.
+    whatever case.  Raises `OptionInvalid` for an empty *text*, which occurs in every job.
     """
 
     states: tuple[JobState, ...] = ()
@@ -30,6 +31,10 @@ class JobFilter:
     text: str | None = None
     unique_key: str | None = None
     concurrency_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.text is not None and not self.text:
+            raise OptionInvalid("text", self.text, "give some text, or leave it out")
 
     @property
     def live_states(self) -> list[JobState]:
