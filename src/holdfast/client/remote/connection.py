@@ -29,6 +29,8 @@ API = "/api/v1"
 PATIENCE = 60.0
 # A request that may be repeated is sent so often, with these rests between.
 RESTS = (0.2, 1.0, 3.0)
+# How a proxy says that the service behind it is away; the service itself says more.
+AWAY = frozenset({502, 503, 504})
 
 _ERRORS = {
     problem_type(one): one
@@ -102,9 +104,15 @@ class RemoteConnection:
             response = await self._client.request(method, path, **options)
         except httpx.TransportError as error:
             raise ServerUnavailable(self._address, str(error) or type(error).__name__) from error
-        if response.is_error:
-            raise rebuilt(response.status_code, response.content)
+        if not response.is_success:
+            raise self._refusal(response)
         return response
+
+    def _refusal(self, response: httpx.Response) -> HoldfastError:
+        error = rebuilt(response.status_code, response.content)
+        if isinstance(error, ServerRefused) and error.status in AWAY:
+            return ServerUnavailable(self._address, f"{response.status_code} {response.reason_phrase}")
+        return error
 
 
 def _decoded(response: httpx.Response, answer: type[T]) -> T:
