@@ -20,7 +20,7 @@ from holdfast.client.feed import (
     Skipped,
     Topic,
 )
-from holdfast.client.follow import JobFollower
+from holdfast.client.follow import JobFollower, WideFollower
 from holdfast.client.operator import Operator
 from holdfast.errors import DatabaseUnavailable
 from holdfast.model.change import Change
@@ -259,3 +259,18 @@ async def test_who_follows_a_job_hears_a_nudge_beside_news_that_change_nothing(
         await feed.turn()
         feed.notified("tokens", "")
         assert await anext(told) is None
+
+
+async def test_who_comes_when_the_feed_is_over_is_told_so(scene: Scene) -> None:
+    """A reader that connects again at once meets the service that stops, and would hold it up."""
+    feed = Feed(scene.db.database, Events())
+    [job_id] = await scene.enqueue()
+    feed.release()
+    followers = (
+        JobFollower(feed, scene.db.database, job_id, logs=True, since=None),
+        WideFollower(feed, scene.db.database, None, since=None),
+    )
+    for follower in followers:
+        async with aclosing(follower.tell()) as told, asyncio.timeout(10):
+            names = [one.name for _ in range(2) if (one := await anext(told)) is not None]
+        assert names[-1] == "dropped"

@@ -108,6 +108,8 @@ class Feed(Service):
         `unsubscribe` it in the end.
         """
         listener = self._broadcaster.subscribe(topics)
+        if self.is_over:
+            self._broadcaster.drop_all()
         self._watch_at, self._subscribed = 0.0, self._subscribed + 1
         self.wake()
         return listener
