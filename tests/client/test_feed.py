@@ -274,3 +274,14 @@ async def test_who_comes_when_the_feed_is_over_is_told_so(scene: Scene) -> None:
         async with aclosing(follower.tell()) as told, asyncio.timeout(10):
             names = [one.name for _ in range(2) if (one := await anext(told)) is not None]
         assert names[-1] == "dropped"
+
+
+async def test_a_job_that_logs_much_drops_no_reader(scene: Scene) -> None:
+    """Its log is read from the database, at the reader's own pace: that there is more is heard once."""
+    feed = Feed(scene.db.database, Events())
+    [job_id] = await scene.enqueue()
+    listener = feed.subscribe(JobTopic(job_id), LogTopic(job_id))
+    for _ in range(1000):
+        feed.notified("log", str(job_id))
+    assert not listener.dropped
+    assert listener.heard() == [News(Logged())]

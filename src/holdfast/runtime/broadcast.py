@@ -13,7 +13,7 @@ BACKLOG = 256
 
 
 class Listener(Generic[T]):
-    """What one listener has not heard yet, in order.
+    """What one listener has not heard yet, in order; what it is told twice in a row by then it hears once.
 
     *dropped* says that more came while its backlog was full: what it has not heard by then is gone.
     *nudged* says that it was nudged since the last call of `heard`.
@@ -29,6 +29,8 @@ class Listener(Generic[T]):
         """Keep *news* for it; False: it did not keep up with former ones, and hears nothing more."""
         if self.dropped:
             return False
+        if self._waiting and [self._waiting[-1]] == news:
+            return True
         if len(self._waiting) >= self._backlog:
             self.drop()
         else:
