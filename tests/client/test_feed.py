@@ -285,3 +285,23 @@ async def test_a_job_that_logs_much_drops_no_reader(scene: Scene) -> None:
         feed.notified("log", str(job_id))
     assert not listener.dropped
     assert listener.heard() == [News(Logged())]
+
+
+async def test_what_happens_between_the_beginning_of_a_stream_and_the_first_look_is_told(
+    scene: Scene,
+) -> None:
+    """A reader that was told that its stream has begun may act at once, and waits to hear of it."""
+    feed = Feed(scene.db.database, Events())
+    long_held = await scene.one()
+    await scene.db.fetch("update holdfast.live_jobs set started_at = started_at - interval '1 hour'")
+    async with aclosing(WideFollower(feed, scene.db.database, None, since=None).tell()) as told:
+        begun = await anext(told)
+        assert begun is not None
+        assert begun.name == "begun"
+        worker = await scene.worker()
+        held, (waiting,) = await scene.one(worker), await scene.enqueue()
+        await feed.turn()
+        heard = [await anext(told) for _ in range(2)]
+    states = {one.data.job_id: one.data.state for one in heard if one is not None}
+    assert states == {held.id: "running", waiting: "available"}
+    assert long_held.id not in states

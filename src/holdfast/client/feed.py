@@ -181,9 +181,9 @@ class Feed(Service):
     async def _look_wide(self) -> None:
         if self._place is None:
             self._place, self._wide = await self._database.run(feed.feed_place(LATE)), Sight()
-            new: list[Change] = await self._database.run(feed.enqueued_since(self._place.job_id, MOST_NEW))
             held: list[Change] = await self._database.run(feed.held_now(MOST_HELD))
-            self._wide.news([*new, *held])
+            # Not what is new: streams that wait for this look have begun already.
+            self._wide.news(change for change in held if change.at < self._place.moment - LATE)
         async with self._database.transaction() as connection:
             place, seen, is_all = await self._look(connection, self._place)
         self._place = place
