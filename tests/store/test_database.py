@@ -10,6 +10,7 @@ import pytest
 from holdfast.errors import DatabaseRefused, HoldfastError
 from holdfast.model.audit import Mandate
 from holdfast.store import attempts
+from holdfast.store.addressed import AddressedDatabase
 from holdfast.store.database import Database
 from holdfast.store.interventions import cancel_jobs
 from holdfast.store.sqlfile import rendered
@@ -106,7 +107,7 @@ async def test_a_process_that_freezes_inside_a_transaction_lets_go_of_its_locks(
     await frozen.close()
 
 
-@pytest.mark.parametrize("colour", ["async", "sync"])
+@pytest.mark.parametrize("colour", ["async", "addressed", "sync"])
 async def test_a_statement_that_was_given_up_to_another_is_begun_anew(
     scene: Scene, eventually: Any, colour: str
 ) -> None:
@@ -125,6 +126,9 @@ async def test_a_statement_that_was_given_up_to_another_is_begun_anew(
     await session.execute("set deadlock_timeout = '1min'")
     if colour == "async":
         cancel = asyncio.create_task(scene.db.database.run(statement))
+    elif colour == "addressed":
+        database = AddressedDatabase(scene.db.database, "192.0.2.7")
+        cancel = asyncio.create_task(database.run(statement))
     else:
         cancel = asyncio.create_task(asyncio.to_thread(SyncDatabase(scene.db.config).run, statement))
     waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and state = 'active'"

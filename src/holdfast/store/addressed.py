@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from holdfast.store import audit
-from holdfast.store.database import Connection, Database, run_on
+from holdfast.store.database import Connection, Database, begun_anew, run_on
 from holdfast.store.statement import Statement
 
 T = TypeVar("T")
@@ -37,8 +37,11 @@ class AddressedDatabase(Database):
             yield connection
 
     async def run(self, statement: Statement[T], connection: Connection | None = None) -> T:
-        """Run *statement* in a transaction of its own, or on *connection*."""
+        """Run *statement* on *connection*, or in a transaction of its own, which `begun_anew` may repeat."""
         if connection is not None:
             return await run_on(connection, statement, self.schema)
+        return await begun_anew(lambda: self._alone(statement))
+
+    async def _alone(self, statement: Statement[T]) -> T:
         async with self.transaction() as own:
             return await run_on(own, statement, self.schema)
