@@ -83,13 +83,21 @@ async def drain(
 async def asked_until(look: asyncpg.Connection[Any], question: str, answer: object) -> None:
     """Ask the database until it gives this answer; raises `AdapterFailed` when that takes too long."""
     begun = asked = time.monotonic()
-    while (last := await look.fetchval(question)) != answer:
+    while (last := await _asked(look, question)) != answer:
         if asked - begun > LONGEST_WAIT:
             msg = f"the database still said {last} and not {answer} after {LONGEST_WAIT:g} s to: {question}"
             raise AdapterFailed(msg)
         # A question that costs much is asked less often: it must not become the load.
         await asyncio.sleep(max(LOOK_EVERY, 4 * (time.monotonic() - asked)))
         asked = time.monotonic()
+
+
+async def _asked(look: asyncpg.Connection[Any], question: str) -> object:
+    try:
+        return await look.fetchval(question, timeout=LONGEST_WAIT)
+    except TimeoutError:
+        msg = f"the database had no answer after {LONGEST_WAIT:g} s to: {question}"
+        raise AdapterFailed(msg) from None
 
 
 async def costs(

@@ -118,6 +118,9 @@ class Program:
         Linux is asked (proc(5): VmHWM), for getrusage() says in a child what its parent held at the fork.
         """
         status = Path(f"/proc/{self._process.pid}/status").read_text()
+        # A process that has ended has no memory any more.
+        if "VmHWM:" not in status:
+            raise AdapterFailed(self._last_words("ended before its memory was read"))
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
     async def _tell(self, word: str) -> None:

@@ -8,6 +8,9 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import asyncpg
+import psutil
+
 from bench import environments
 from bench.catalogue import PEERS, Contestant
 from bench.cell import Cell, Failure, Figures, Measurement, Scale
@@ -25,6 +28,10 @@ EXPECTED = (
     RuntimeError,
     subprocess.SubprocessError,
     OSError,
+    # What the server says when a peer has broken it, and what is said of a worker that is gone.
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    psutil.Error,
 )
 
 
@@ -79,7 +86,8 @@ def _measure(cell: Cell, contestant: Contestant, scale: Scale, results: Results,
             cell=f"{cell.scenario} {cell.name}",
             contestant=contestant.name,
             round=number,
-            reason=str(error)[-2000:],
+            # A timeout has no words of its own.
+            reason=str(error)[-2000:] or type(error).__name__,
         )
         results.failures.append(failure)
         return

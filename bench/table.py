@@ -35,7 +35,7 @@ def print_tables(results: Results, console: Console) -> None:
     for label, reason in results.left_out.items():
         console.print(f"left out: {label}: {reason}", markup=False)
     for failure in results.failures:
-        last = failure.reason.strip().splitlines()[-1]
+        last = (failure.reason.strip() or "no reason was given").splitlines()[-1]
         console.print(f"failed: {failure.cell}: {failure.contestant}: {last}", markup=False)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from bench.catalogue import EVERYBODY, Contestant
 from bench.cell import Case, Cell, Figures, Scale
 from bench.cluster import Cluster
-from bench.exactly_once import check_at_most_once
+from bench.exactly_once import NotExactlyOnce, check_at_most_once
 from bench.figures import percentile
 from bench.peers.load import Load
 from bench.program import Message, Program, executed_by, perform
@@ -94,8 +94,15 @@ async def stream(peer: Contestant, cluster: Cluster, worker: Program, rate: floa
 
 
 def waits(inserted: Message, report: Message) -> Sequence[float]:
-    """Return the milliseconds from each probe's commit to the start of its handler."""
+    """Return the milliseconds from each probe's commit to the start of its handler.
+
+    Raises `NotExactlyOnce` where one of them did not begin before the worker was stopped.
+    """
     began = dict(zip(report["numbers"], report["began"], strict=True))
+    lost = sum(number not in began for number, _ in inserted["committed"])
+    if lost:
+        msg = f"{lost} of {len(inserted['committed'])} probes had not begun when the worker was stopped"
+        raise NotExactlyOnce(msg)
     # A handler may begin before the client hears of its own commit: that is no wait.
     return [max(0, began[number] - committed) / 1e6 for number, committed in inserted["committed"]]
 

@@ -1,0 +1,77 @@
+"""A peer that breaks, hangs or loses jobs costs its own figure, and neither the run nor its report."""
+
+from pathlib import Path
+
+import asyncpg
+import psutil
+import pytest
+from rich.console import Console
+
+from bench import drain
+from bench.catalogue import Contestant, contestant
+from bench.cell import Case, Cell, Failure, Figures, Scale
+from bench.cluster import Cluster
+from bench.exactly_once import NotExactlyOnce
+from bench.program import AdapterFailed
+from bench.results import Results
+from bench.run import run
+from bench.scenarios.latency import waits
+from bench.table import print_tables
+
+CASE = Case(scenario="B", name="drain")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (asyncpg.UndefinedTableError("no such table"), "no such table"),
+        (asyncpg.InterfaceError("the connection is closed"), "the connection is closed"),
+        (psutil.NoSuchProcess(1, msg="gone"), "gone (pid=1)"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_whatever_a_broken_peer_leads_to_the_run_goes_on(
+    error: Exception, reason: str, tmp_path: Path
+) -> None:
+    """The next one is measured, and the tables say what happened to the first."""
+
+    async def measure(peer: Contestant, _: Scale) -> Figures:
+        if peer.name == "pgqueuer":
+            raise error
+        return {CASE: 1.0}
+
+    both = (contestant("pgqueuer"), contestant("holdfast"))
+    made = Results.begin(jobs=1000, rounds=1)
+    cell = Cell(scenario="B", name="drain", measure=measure, contestants=both)
+    run([cell], Scale(), made, tmp_path / "results.json", lambda _: None)
+    assert [one.contestant for one in made.measurements] == ["holdfast"]
+    assert [(one.contestant, one.reason) for one in made.failures] == [("pgqueuer", reason)]
+
+
+def test_a_failure_without_words_does_not_break_the_tables() -> None:
+    """An old file may have one."""
+    made = Results.begin(jobs=1000, rounds=1)
+    made.failures.append(Failure(cell="B drain", contestant="pgqueuer", round=0, reason=""))
+    console = Console(record=True, width=100)
+    print_tables(made, console)
+    assert "failed: B drain: pgqueuer: no reason was given" in console.export_text()
+
+
+def test_a_probe_that_never_began_leaves_the_latency_without_a_figure() -> None:
+    """A percentile of those that came through would flatter whoever lost the rest."""
+    report = {"numbers": [10, 12], "began": [1_500_000, 4_000_000]}
+    assert waits({"committed": [[10, 1_000_000], [12, 5_000_000]]}, report) == [0.5, 0.0]
+    with pytest.raises(NotExactlyOnce, match="1 of 2 probes had not begun when the worker was stopped"):
+        waits({"committed": [[10, 1_000_000], [11, 2_000_000]]}, report)
+
+
+async def test_a_question_that_the_database_does_not_answer_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A peer may hold a lock for which the question waits."""
+    monkeypatch.setattr(drain, "LONGEST_WAIT", 0.2)
+    with Cluster() as cluster:
+        look = await cluster.connect()
+        with pytest.raises(AdapterFailed, match=r"no answer after 0\.2 s to: select true from pg_sleep"):
+            await drain.asked_until(look, "select true from pg_sleep(20)", True)
+        await look.close()
