@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,8 @@ from bench.peers.load import Load
 # How long an answer may take, and how long nothing may happen while jobs are left, in seconds.
 PATIENCE = 900.0
 LONGEST_SILENCE = 60.0
+# How long an adapter that has said everything may take to disconnect.
+LONGEST_GOODBYE = 30.0
 # A worker says at its end which jobs it executed, on one line.
 LONGEST_LINE = 1 << 28
 # What an adapter says at the end of each verb.
@@ -73,11 +75,19 @@ class Program:
         )
         self._listeners = [asyncio.create_task(self._listen()), asyncio.create_task(self._listen_to_errors())]
         if self._verb != "setup":
-            ready = await self.hear("ready")
+            ready = await self._hear_ready()
             self.unfinished, self.clones = ready["unfinished"], ready["clones"]
             # An adapter that runs no durable runs, as those in JavaScript, says nothing about them.
             self.asleep, self.completed = ready.get("asleep", ""), ready.get("completed", "")
         return self
+
+    async def _hear_ready(self) -> Message:
+        # Whoever does not get ready must not go on beside those who are measured next.
+        async with AsyncExitStack() as undo:
+            undo.push_async_exit(self)
+            ready = await self.hear("ready")
+            undo.pop_all()
+        return ready
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -87,7 +97,12 @@ class Program:
         with suppress(BrokenPipeError, ConnectionResetError):
             if self._process.stdin is not None:
                 self._process.stdin.close()
-        await self._process.wait()
+        try:
+            async with asyncio.timeout(LONGEST_GOODBYE):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
         await asyncio.gather(*self._listeners)
 
     async def hear(self, event: str) -> Message:

@@ -1,5 +1,6 @@
 """A peer that breaks, hangs or loses jobs costs its own figure, and neither the run nor its report."""
 
+import sys
 from pathlib import Path
 
 import asyncpg
@@ -7,18 +8,32 @@ import psutil
 import pytest
 from rich.console import Console
 
-from bench import drain
-from bench.catalogue import Contestant, contestant
+from bench import drain, environments, program
+from bench.catalogue import HOLDFAST, Contestant, contestant
 from bench.cell import Case, Cell, Failure, Figures, Scale
 from bench.cluster import Cluster
 from bench.exactly_once import NotExactlyOnce
-from bench.program import AdapterFailed
+from bench.peers.load import Load
+from bench.program import AdapterFailed, Program, perform
 from bench.results import Results
 from bench.run import run
 from bench.scenarios.latency import waits
 from bench.table import print_tables
 
 CASE = Case(scenario="B", name="drain")
+# What an adapter says that has nothing to do, and one line of its own that tells which process it is.
+PLAYED = """
+import os, pathlib, time
+pathlib.Path({path!r}).write_text(str(os.getpid()))
+{what}
+time.sleep(600)
+"""
+
+
+def play(monkeypatch: pytest.MonkeyPatch, told: Path, what: str) -> None:
+    """Put an adapter in everybody's place that does *what* and then hangs; *told* gets its process id."""
+    command = [sys.executable, "-c", PLAYED.format(path=str(told), what=what)]
+    monkeypatch.setattr(environments, "command", lambda _: command)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +90,24 @@ async def test_a_question_that_the_database_does_not_answer_is_given_up(
         with pytest.raises(AdapterFailed, match=r"no answer after 0\.2 s to: select true from pg_sleep"):
             await drain.asked_until(look, "select true from pg_sleep(20)", True)
         await look.close()
+
+
+async def test_an_adapter_that_does_not_get_ready_does_not_go_on_beside_the_next(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It would take its part of the processors from whoever is measured then."""
+    play(monkeypatch, tmp_path / "pid", "")
+    with pytest.raises(AdapterFailed, match=r"did not say ready in 1 s"):
+        async with Program(HOLDFAST, "", "work", Load(), patience=1.0):
+            pass
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+async def test_an_adapter_that_does_not_disconnect_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What it had to say it said; the rest of it is ended."""
+    monkeypatch.setattr(program, "LONGEST_GOODBYE", 0.2)
+    play(monkeypatch, tmp_path / "pid", """print('{"event": "done"}', flush=True)""")
+    assert await perform(HOLDFAST, "", "setup") == {"event": "done"}
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
