@@ -64,7 +64,11 @@ async def measure(peer: Contestant, scale: Scale, *, case: Case, load: Load) -> 
 
 
 def check_limit(drained: Drained, load: Load) -> None:
-    """Hold the recorded intervals against the limit; raises `LimitExceeded`."""
+    """Hold the recorded intervals against the limit; raises `LimitExceeded`, `NotExactlyOnce`."""
+    # A job whose end was not noted would lie over no other.
+    if (noted := sum(1 for _ in intervals(drained))) != load.jobs:
+        msg = f"the ends of {noted} jobs were noted, and there were {load.jobs}"
+        raise NotExactlyOnce(msg)
     if load.limit and (most := overlap([run for _, run in intervals(drained)])) > load.limit:
         msg = f"{most} jobs of a queue ran at once, {load.limit} are allowed"
         raise LimitExceeded(msg)

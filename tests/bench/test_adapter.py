@@ -1,16 +1,20 @@
 """Holdfast's own adapter, driven by the runner as every peer's is."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from bench.catalogue import HOLDFAST
+from bench.cell import Scale
 from bench.cluster import Cluster
 from bench.drain import drain, enqueue
 from bench.exactly_once import NotExactlyOnce, check_completed
 from bench.floor import bare
 from bench.peers.load import Load
 from bench.program import AdapterFailed, Program, executed_by, perform
+from bench.scenarios import decay
 from bench.scenarios.limits import LimitExceeded, check_limit
 from bench.scenarios.runs import Sleepers
 
@@ -112,6 +116,15 @@ async def test_a_drain_that_ran_what_nobody_asked_for_has_no_figure(fresh: Clust
         await drain(fresh, HOLDFAST, Load(jobs=10))
 
 
+async def test_a_worse_day_on_which_others_ran_has_no_figure() -> None:
+    """Jobs that are due in a month must not count as done today; only a backlog may have begun."""
+    scale = Scale(jobs=1000, mass=1000)
+    worse = partial(decay.measure_worse, HOLDFAST, scale, name="a bad day", worsen=decay.add_backlog)
+    with pytest.raises(NotExactlyOnce, match="never asked for"):
+        await worse()
+    assert await worse(runs_rest=True)
+
+
 async def test_a_limit_is_checked_against_what_really_ran(fresh: Cluster) -> None:
     """Two at once are fine under a limit of two; the same intervals exceed a limit of one."""
     load = Load(jobs=30, kind="ms", limit=2, slots=10, latency=True)
@@ -119,6 +132,8 @@ async def test_a_limit_is_checked_against_what_really_ran(fresh: Cluster) -> Non
     await enqueue(fresh, HOLDFAST, load)
     drained = await drain(fresh, HOLDFAST, load)
     check_limit(drained, load)
+    with pytest.raises(NotExactlyOnce, match="the ends of 30 jobs were noted, and there were 31"):
+        check_limit(drained, replace(load, jobs=31))
     began = min(report["began"][0] for report in drained.reports)
     drained.reports[0]["ended"][0][1] = began + 60 * 10**9
     drained.reports[0]["ended"][1][1] = began + 60 * 10**9
@@ -139,5 +154,10 @@ def test_the_floor_checks_itself(fresh: Cluster) -> None:
     bare.setup(fresh)
     assert bare.copy_in(fresh, Load(jobs=2000)) > 0
     assert bare.drain(fresh, Load(jobs=2000), clients=2) > 0
+    fresh.run("psql", "-qX", "-c", "insert into finished_jobs select * from finished_jobs where job_id < 3")
+    with pytest.raises(
+        NotExactlyOnce, match="of 2000 jobs 2000 ended, 2003 ends were written and 0 are left"
+    ):
+        bare.check_drained(fresh, Load(jobs=2000))
     with pytest.raises(ValueError, match="no multiple"):
         bare.drain(fresh, Load(jobs=1100))
