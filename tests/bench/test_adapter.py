@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from bench import environments
 from bench.catalogue import HOLDFAST
 from bench.cell import Scale
 from bench.cluster import Cluster
@@ -14,7 +15,7 @@ from bench.exactly_once import NotExactlyOnce, check_completed
 from bench.floor import bare
 from bench.peers.load import Load
 from bench.program import AdapterFailed, Program, executed_by, perform
-from bench.scenarios import decay
+from bench.scenarios import decay, latency
 from bench.scenarios.limits import LimitExceeded, check_limit
 from bench.scenarios.runs import Sleepers
 
@@ -139,6 +140,21 @@ async def test_a_limit_is_checked_against_what_really_ran(fresh: Cluster) -> Non
     drained.reports[0]["ended"][1][1] = began + 60 * 10**9
     with pytest.raises(LimitExceeded, match="2 are allowed"):
         check_limit(drained, load)
+
+
+async def test_half_load_is_half_of_what_a_queue_does_and_not_of_how_fast_its_program_starts(
+    fresh: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the load would be lightest for whoever takes longest to import its modules."""
+    await perform(HOLDFAST, fresh.dsn, "setup")
+    async with Program(HOLDFAST, fresh.dsn, "work", Load(latency=True)) as worker:
+        await worker.go()
+        command = environments.command(HOLDFAST)
+        late = ["sh", "-c", 'sleep 3; exec "$@"', "late", *command]
+        monkeypatch.setattr(environments, "command", lambda _: late)
+        flow = await latency.measured_flow(HOLDFAST, fresh, worker, 300)
+        await worker.stop()
+    assert flow > 100
 
 
 async def test_an_adapter_that_breaks_says_its_last_words(fresh: Cluster) -> None:
