@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -14,10 +17,10 @@ import typer
 from rich.console import Console
 
 from bench import environments, page, plan, plots, run, table, verdicts
-from bench.catalogue import PEERS
+from bench.catalogue import EVERYBODY, FLOOR, PEERS
 from bench.cell import Cell, Scale
 from bench.environments import HOME, EnvironmentMissing
-from bench.results import Results
+from bench.results import DifferentRuns, Results
 
 OUT = HOME / "out"
 SMALL = Scale(
@@ -49,13 +52,12 @@ def measure(
     signal.signal(signal.SIGTERM, _end)
     scale = SMALL if quick or small else Scale()
     scale = replace(scale, jobs=jobs) if jobs else scale
-    results = Results.begin(jobs=scale.jobs, rounds=1 if quick else rounds)
-    missing = run.absent(results, installs=not quick, tell=_tell)
-    chosen = {name.strip() for name in only.split(",") if name.strip()}
-    named = [one for one in plan.all_cells() if not cell or any(part in one.name for part in cell)]
-    cells = _chosen(named, scenario, chosen, missing, quick=quick)
-    run.run(cells, scale, results, out / "results.json", _tell)
-    _report(results, out)
+    results = Results.begin(jobs=scale.jobs, rounds=1 if quick else rounds, is_small=quick or small)
+    cells = _chosen(scenario, cell or [""], only, quick=quick)
+    with _alone(out):
+        missing = run.absent(cells, results, installs=not quick, tell=_tell)
+        run.run(_without(cells, missing), scale, results, out / "results.json", _tell)
+        _report(results, out)
 
 
 @app.command()
@@ -80,8 +82,13 @@ def report(
 ) -> None:
     """Print the tables of a run again, which may have been made in parts, and draw its plots anew."""
     folders = folders or [OUT]
-    results = Results.joined([Results.read(folder / "results.json") for folder in folders])
-    _report(results, folders[0])
+    results = _joined(folders)
+    if publish and results.is_small:
+        raise typer.BadParameter(
+            "the figures of a small run are there to try things out, not to be published"
+        )
+    # What is published lies among the sources: pictures of all cases have no place there.
+    _report(results, next((folder for folder in folders if folder.resolve() != HOME.resolve()), OUT))
     if publish:
         page.publish(results, HOME, HOME.parent / "docs")
 
@@ -89,21 +96,59 @@ def report(
 def _report(results: Results, out: Path) -> None:
     table.print_tables(results, console)
     console.print(verdicts.table(results))
+    out.mkdir(parents=True, exist_ok=True)
     for name, drawing in plots.drawings(results).items():
         (out / f"{name}.svg").write_text(drawing, "utf-8")
     console.print(f"figures and plots are in {out}", markup=False)
 
 
-def _chosen(cells: list[Cell], letters: str, only: set[str], missing: set[str], *, quick: bool) -> list[Cell]:
-    found = []
-    for cell in cells:
-        if cell.scenario not in letters or (quick and not cell.is_quick):
-            continue
-        left = tuple(
-            one for one in cell.contestants if one.name not in missing and (not only or one.name in only)
-        )
-        found.append(replace(cell, contestants=left))
-    return found
+def _joined(folders: list[Path]) -> Results:
+    try:
+        return Results.joined([Results.read(folder / "results.json") for folder in folders])
+    except FileNotFoundError as error:
+        msg = f"there is no {error.filename}: has a run been made there?"
+        raise typer.BadParameter(msg) from None
+    except DifferentRuns as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _chosen(letters: str, parts: list[str], only: str, *, quick: bool) -> list[Cell]:
+    named = {name.strip() for name in only.split(",") if name.strip()}
+    known = {one.name for one in (*EVERYBODY, FLOOR)}
+    if named - known:
+        msg = f"nobody is called {', '.join(sorted(named - known))}: there are {', '.join(sorted(known))}"
+        raise typer.BadParameter(msg)
+    cells = [
+        cell
+        for cell in plan.all_cells()
+        if cell.scenario in letters
+        and (cell.is_quick or not quick)
+        and any(part in cell.name for part in parts)
+    ]
+    chosen = _without(cells, known - named if named else set())
+    if not chosen:
+        raise typer.BadParameter("no cell is left: look at --scenario, --cell and --only")
+    return chosen
+
+
+def _without(cells: list[Cell], names: set[str]) -> list[Cell]:
+    left = [
+        replace(cell, contestants=tuple(one for one in cell.contestants if one.name not in names))
+        for cell in cells
+    ]
+    return [cell for cell in left if cell.contestants]
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".running").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            msg = f"another run writes into {out}, and two at once would spoil each other's figures"
+            raise typer.BadParameter(msg) from None
+        yield
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

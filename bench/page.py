@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,8 +41,11 @@ def publish(results: Results, home: Path, docs: Path) -> None:
 
 def fill(page: Path, results: Results) -> None:
     """Put the figures of a run into their place on a page."""
-    text = page.read_text("utf-8")
-    page.write_text(PLACE.sub(lambda found: found[1] + markdown(results) + found[2], text), "utf-8")
+    text, places = PLACE.subn(lambda found: found[1] + markdown(results) + found[2], page.read_text("utf-8"))
+    if not places:
+        msg = f"{page} has no place for results"
+        raise ValueError(msg)
+    page.write_text(text, "utf-8")
 
 
 def markdown(results: Results) -> str:
@@ -73,6 +77,15 @@ def _cases(results: Results) -> Iterator[str]:
         yield from _case(results, case)
     for label, reason in results.left_out.items():
         yield f"\nLeft out: {label}: {reason}."
+    yield from _failures(results)
+
+
+def _failures(results: Results) -> Iterator[str]:
+    # The lines after the first are what an adapter printed.
+    found = Counter((one.cell, one.contestant, one.reason.partition("\n")[0]) for one in results.failures)
+    for (cell, name, reason), times in found.items():
+        often = f" ({times} times)" if times > 1 else ""
+        yield f"\nWithout a figure: {cell}: {contestant(name).label}{often}: {reason}."
 
 
 def _case(results: Results, case: Case) -> Iterator[str]:

@@ -14,9 +14,19 @@ import psutil
 from bench.cell import Case, Failure, Measurement
 from bench.cluster import SETTINGS, VERSION, shared_buffers
 
+# What of a machine may change between the parts of a run.
+PASSING = frozenset({"memory", "system"})
+
+
+class DifferentRuns(Exception):
+    """Parts that were measured in different ways are not one run."""
+
 
 class Results(msgspec.Struct, kw_only=True):
-    """Everything that a run found; *left_out* says why a peer has no figures."""
+    """Everything that a run found; *left_out* says why a peer has no figures.
+
+    *is_small*: there were fewer of everything, whatever the names of the cases say.
+    """
 
     machine: dict[str, str]
     settings: dict[str, str]
@@ -25,12 +35,13 @@ class Results(msgspec.Struct, kw_only=True):
     measurements: list[Measurement] = []
     failures: list[Failure] = []
     left_out: dict[str, str] = {}
+    is_small: bool = False
 
     @classmethod
-    def begin(cls, *, jobs: int, rounds: int) -> Results:
+    def begin(cls, *, jobs: int, rounds: int, is_small: bool = False) -> Results:
         """Return the empty results of a run on this machine."""
         settings = SETTINGS | {"shared_buffers": shared_buffers()}
-        return cls(machine=_machine(), settings=settings, jobs=jobs, rounds=rounds)
+        return cls(machine=_machine(), settings=settings, jobs=jobs, rounds=rounds, is_small=is_small)
 
     @classmethod
     def read(cls, path: Path) -> Results:
@@ -42,7 +53,10 @@ class Results(msgspec.Struct, kw_only=True):
         """Return the results of a run that was made in *parts* on one machine.
 
         Their rounds are counted on from part to part, so that nothing is compared with what another had.
+        Raises `DifferentRuns` where one was measured in another way.
         """
+        for part in parts:
+            _check_alike(parts[0], part)
         measurements = list[Measurement]()
         for part in parts:
             begun = max((one.round + 1 for one in measurements), default=0)
@@ -58,6 +72,7 @@ class Results(msgspec.Struct, kw_only=True):
             measurements=measurements,
             failures=[one for part in parts for one in part.failures],
             left_out={name: reason for part in parts for name, reason in part.left_out.items()},
+            is_small=parts[0].is_small,
         )
 
     def write(self, path: Path) -> None:
@@ -79,6 +94,18 @@ class Results(msgspec.Struct, kw_only=True):
             if one.case == case:
                 found.setdefault(one.contestant, {})[one.round] = one.value
         return found
+
+
+def _check_alike(one: Results, other: Results) -> None:
+    for name, value in _manner(one).items():
+        if (differs := _manner(other).get(name)) != value:
+            msg = f"these are no parts of one run: {name} is {value} in one and {differs} in another"
+            raise DifferentRuns(msg)
+
+
+def _manner(results: Results) -> dict[str, object]:
+    machine = {name: value for name, value in results.machine.items() if name not in PASSING}
+    return {"jobs": results.jobs, "small": results.is_small, **machine, **results.settings}
 
 
 def _machine() -> dict[str, str]:

@@ -52,9 +52,10 @@ def present(peers: Iterable[Contestant], *, installs: bool, results: Results, te
     return found
 
 
-def absent(results: Results, installs: bool, tell: Tell) -> set[str]:
-    """Return the names of the peers that cannot run here."""
-    return {peer.name for peer in PEERS} - present(PEERS, installs=installs, results=results, tell=tell)
+def absent(cells: Sequence[Cell], results: Results, installs: bool, tell: Tell) -> set[str]:
+    """Return the names of the peers of *cells* that cannot run here; nobody else is installed."""
+    asked = [peer for peer in PEERS if any(peer in cell.contestants for cell in cells)]
+    return {peer.name for peer in asked} - present(asked, installs=installs, results=results, tell=tell)
 
 
 def run(cells: Sequence[Cell], scale: Scale, results: Results, path: Path, tell: Tell) -> None:
