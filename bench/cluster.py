@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
@@ -15,6 +14,8 @@ from typing import Any, Self
 
 import asyncpg
 import psutil
+
+from bench.environments import inherited
 
 VERSION = 18
 GIGABYTE = 1 << 30
@@ -85,7 +86,7 @@ class Cluster:
 
     def run(self, name: str, *arguments: str, stdin: str | None = None) -> str:
         """Run one of PostgreSQL's own programs on this server; answers what it printed."""
-        environment = os.environ | {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": "postgres"}
+        environment = inherited() | {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": "postgres"}
         done = subprocess.run(
             [self.program(name), *arguments],
             env=environment | {"PGDATABASE": "postgres"},

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from bench.catalogue import Contestant, Language
@@ -35,9 +36,18 @@ def command(peer: Contestant) -> list[str]:
     return [str(_folder(peer) / "bin" / "python"), "-m", f"bench.peers.{peer.name}"]
 
 
+def inherited() -> dict[str, str]:
+    """Return the environment of this program without what only those who connect by libpq would obey."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+
+
 def variables(peer: Contestant) -> dict[str, str]:
     """Return what an adapter finds in its environment."""
-    return {"BENCH_MODULES": str(_folder(peer)), "NODE_ENV": "production", "NO_LOG_SUCCESS": "1"}
+    return inherited() | {
+        "BENCH_MODULES": str(_folder(peer)),
+        "NODE_ENV": "production",
+        "NO_LOG_SUCCESS": "1",
+    }
 
 
 def is_ready(peer: Contestant) -> bool:
@@ -87,9 +97,10 @@ def _make_node(peer: Contestant) -> None:
 def _python(least: tuple[int, int]) -> str:
     for candidate in _pythons():
         probe = f"import sys, venv; sys.exit(sys.version_info < {least!r})"
-        # A name on the PATH may be a stand-in for a Python that is not there.
-        if subprocess.run([candidate, "-c", probe], capture_output=True, check=False).returncode == 0:
-            return candidate
+        # A name may be a stand-in for a Python that is not there, or that of nothing at all.
+        with suppress(OSError):
+            if subprocess.run([candidate, "-c", probe], capture_output=True, check=False).returncode == 0:
+                return candidate
     msg = f"needs Python {least[0]}.{least[1]}: put one on the PATH or name one in {PYTHON_VARIABLE}"
     raise EnvironmentMissing(msg)
 

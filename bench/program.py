@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
@@ -61,7 +60,7 @@ class Program:
 
     async def __aenter__(self) -> Self:
         load = msgspec.json.encode(asdict(self._load)).decode()
-        environment = os.environ | environments.variables(self._peer) | {"BENCH_DSN": self._dsn}
+        environment = environments.variables(self._peer) | {"BENCH_DSN": self._dsn}
         self._process = await asyncio.create_subprocess_exec(
             *environments.command(self._peer),
             self._verb,

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from bench import __main__ as command
 from bench import environments, page, run
-from bench.catalogue import Contestant
+from bench.catalogue import Contestant, contestant
 from bench.cell import Case, Cell, Failure, Measurement, Scale
 from bench.results import DifferentRuns, Results
 
@@ -166,3 +166,20 @@ def test_a_scale_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     call("run", "--only", "holdfast", "--small", "--out", tmp_path)
     call("run", "--only", "holdfast", "--out", tmp_path)
     assert noted == [(20_000, True), (1_000_000, False)]
+
+
+def test_a_python_that_is_not_there_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A slip in BENCH_PYTHON leaves out whoever needs it, and nobody else."""
+    monkeypatch.setenv(environments.PYTHON_VARIABLE, str(tmp_path / "python"))
+    assert environments._python((3, 11))
+    with pytest.raises(environments.EnvironmentMissing, match=r"needs Python 3\.99"):
+        environments._python((3, 99))
+
+
+def test_what_libpq_reads_is_kept_from_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a user's own options would hold for those who connect by libpq, and not for the others."""
+    monkeypatch.setenv("PGOPTIONS", "-c synchronous_commit=off")
+    monkeypatch.setenv("BENCH_KEPT", "yes")
+    found = environments.variables(contestant("oban"))
+    assert "PGOPTIONS" not in found
+    assert found["BENCH_KEPT"] == "yes"
