@@ -244,7 +244,9 @@ async def test_the_same_leader_does_not_look_at_old_history_again(
     await pruner.lead(term)
     assert (await remains(scene))["jobs"] == {planted}
     await scene.db.fetch("update holdfast.leader set expires_at = '-infinity', holder = ''")
-    await pruner.lead(await scene.lead())
+    pruner.leadership.term = await scene.lead()
+    assert await pruner.turn() == FIRST_REST
+    await pruner.turn()
     assert (await remains(scene))["jobs"] == set()
 
 

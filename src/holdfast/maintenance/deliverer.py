@@ -54,16 +54,16 @@ class Deliverer(Duty):
 
     name = "deliverer"
     in_no_hurry = True
-    _term = 0
-    _last: Look | None = None
-    _awaited: Look | None = None
-    _goes_on = False
-    _window = WINDOW
+
+    def begin_term(self) -> None:
+        """Begin anew: how the server's clock went while others led is not known here."""
+        self._last: Look | None = None
+        self._awaited: Look | None = None
+        self._goes_on = False
+        self._window = WINDOW
 
     async def lead(self, term: int) -> float:
         """Make the deliveries of one look."""
-        if term != self._term:
-            self._term, self._last, self._awaited, self._goes_on = term, None, None, False
         taken_at = time.monotonic()
         horizon = await self.database.run(deliveries.delivery_horizon())
         if horizon is None:

@@ -17,8 +17,8 @@ FIRST_MOMENT = 1.0
 class Duty(Service):
     """A service that takes turns only as leader.
 
-    A subclass writes `lead`.  One that is *in_no_hurry* leaves a new leader its first moment; `first_rest` is
-    for those that rest longer.
+    A subclass writes `lead`, and `begin_term` if it remembers anything from one round to the next.  One that
+    is *in_no_hurry* leaves a new leader its first moment; `first_rest` is for those that rest longer.
     """
 
     in_no_hurry = False
@@ -28,18 +28,23 @@ class Duty(Service):
     ) -> None:
         super().__init__(events)
         self.database, self.leadership, self.config = database, leadership, config
-        self._begun: int | None = None
+        self._term: int | None = None
+        self.begin_term()
 
     async def turn(self) -> float:
         """Do one round as leader, or rest until that changes."""
         term = self.leadership.term
         if term is None:
             return NOT_LEADING
-        if term != self._begun:
-            self._begun = term
+        if term != self._term:
+            self._term = term
+            self.begin_term()
             if self.first_rest > 0:
                 return self.first_rest
         return await self.lead(term)
+
+    def begin_term(self) -> None:
+        """Remember nothing of a former term: others may have led since."""
 
     @property
     def first_rest(self) -> float:

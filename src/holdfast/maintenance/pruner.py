@@ -7,12 +7,8 @@ import time
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 
-from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.duty import Duty
-from holdfast.maintenance.leadership import Leadership
-from holdfast.runtime.events import Events
 from holdfast.store import audit, deliveries, prune, request_keys, tokens
-from holdfast.store.database import Database
 from holdfast.store.prune import Retention
 from holdfast.store.statement import Statement
 
@@ -37,11 +33,9 @@ class Pruner(Duty):
 
     name = "pruner"
 
-    def __init__(
-        self, database: Database, leadership: Leadership, config: MaintenanceConfig, events: Events
-    ) -> None:
-        super().__init__(database, leadership, config, events)
-        self._looked: tuple[int, date] | None = None
+    def begin_term(self) -> None:
+        """Look at all history in the first pass."""
+        self._day: date | None = None
         self._reached: dict[str, datetime] = {}
 
     @property
@@ -54,8 +48,8 @@ class Pruner(Duty):
         completed, failed = self.config.retention_completed, self.config.retention_failed
         retentions = await self.database.run(prune.retentions(completed=completed, failed=failed))
         day = min(retention.before for retention in retentions if retention.queue is None).date()
-        if self._looked != (term, day):
-            self._looked, self._reached = (term, day), {}
+        if self._day != day:
+            self._day, self._reached = day, {}
         for retention in retentions:
             await self._prune(term, retention)
         for delete, seconds in (

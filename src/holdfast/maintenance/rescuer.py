@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.maintenance.config import MaintenanceConfig
 from holdfast.maintenance.duty import Duty
-from holdfast.maintenance.leadership import Leadership
-from holdfast.runtime.events import Events
 from holdfast.store import workers
-from holdfast.store.database import Database
 
 BATCH = 500
 REST = 3.5
@@ -21,17 +17,12 @@ class Rescuer(Duty):
 
     name = "rescuer"
 
-    def __init__(
-        self, database: Database, leadership: Leadership, config: MaintenanceConfig, events: Events
-    ) -> None:
-        super().__init__(database, leadership, config, events)
-        self._term, self._turns, self._has_lost = 0, 0, False
+    def begin_term(self) -> None:
+        """Look for jobs of the lost at once: a former leader may have declared workers lost, and no more."""
+        self._turns, self._has_lost = 1, True
 
     async def lead(self, term: int) -> float:
         """Look for the dead once, and rescue one batch."""
-        if term != self._term:
-            # A former leader may have declared workers lost, and no more.
-            self._term, self._turns, self._has_lost = term, 1, True
         lost = await self.database.run(workers.declare_lost(term))
         for worker_id in lost:
             self.events.emit("worker.lost", worker_id=worker_id)
