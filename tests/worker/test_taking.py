@@ -16,7 +16,7 @@ from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker import claimer, intake, slots, slumber
 from holdfast.worker.ahead import Ahead
-from holdfast.worker.limits import Limits
+from holdfast.worker.limits import Limited, Limits
 from tests.store.scene import Scene
 
 # So rare that a test which needs a poll would time out.
@@ -393,7 +393,7 @@ async def test_limits_that_change_while_they_are_read_are_read_again(
         return answer
 
     monkeypatch.setattr(Database, "run", slow)
-    assert await limits.read(queues) == {"a": True, "b": True}
+    assert await limits.read(queues) == Limited(queues={"a", "b"}, capped={"a", "b"})
 
 
 async def test_a_worker_that_hears_nothing_asks_for_limits_now_and_then(work: Any) -> None:

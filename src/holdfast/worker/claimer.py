@@ -14,7 +14,7 @@ from holdfast.worker.ahead import Ahead
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.intake import NOTHING_MORE, Intake
-from holdfast.worker.limits import Limits
+from holdfast.worker.limits import Limited, Limits
 from holdfast.worker.openings import Openings
 from holdfast.worker.overtaking import Overtaking
 from holdfast.worker.reporter import Reporter
@@ -120,15 +120,15 @@ class Claimer(Service):
             self.wake()
 
     def _reported(self, freed: Set[str | None]) -> None:
-        limited = self._limits.limited or {}
-        has_room = any(queue is None or limited.get(queue) for queue in freed)
+        limited = self._limits.known or Limited()
+        has_room = any(queue is None or queue in limited.capped for queue in freed)
         self.openings.note({queue for queue in freed if queue is not None})
         # Only now has an ended job left its limit, and another may be claimed: at half of the buffer and of
         # what waits for permits, or at once where a permit was let go.
         is_half = len(self._buffer) <= self._half and (
             self._limits.has_keyed or self._buffer.ahead <= self._half_ahead
         )
-        if limited and (has_room or is_half or self.draining):
+        if limited.queues and (has_room or is_half or self.draining):
             self.wake()
 
     async def turn(self) -> float:

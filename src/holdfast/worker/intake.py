@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Set
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from holdfast.store.attempts import Demand, Fence
 from holdfast.store.database import Database
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.claims import Claims
-from holdfast.worker.limits import Limits
+from holdfast.worker.limits import Limited, Limits
 from holdfast.worker.openings import Openings
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held
@@ -85,13 +85,13 @@ class Intake:
         """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots."""
         demand = self._demand(queues, limit=wanted, free=free)
         limited = await self._limits.read(queues)
-        plain = tuple(queue for queue in queues if queue not in limited)
+        plain = tuple(queue for queue in queues if queue not in limited.queues)
         claimed, taken = list[ClaimedJob](), 0
         # Those without limits are asked together, when it is the turn of the first of them.
-        for asked in dict.fromkeys((queue,) if queue in limited else plain for queue in queues):
+        for asked in dict.fromkeys((queue,) if queue in limited.queues else plain for queue in queues):
             open_slots, most = max(0, free - taken), wanted - taken
             is_turn, more = False, 0
-            if limited.get(asked[0]):
+            if asked[0] in limited.capped:
                 # A buffered job would use up the limit without running: only free slots take from there.
                 # Where others keep the buffer filled none is ever free, so at its turn one job goes in front.
                 is_turn = not open_slots and asked[0] == queues[0] and self._may_favour
@@ -99,7 +99,7 @@ class Intake:
             if self.is_open and most + more > 0:
                 rest = replace(demand, queues=asked, free=open_slots, limit=most, more=more)
                 asked_at = time.monotonic()
-                found = await self._ask(rest, is_limited=asked[0] in limited)
+                found = await self._ask(rest, is_limited=asked[0] in limited.queues)
                 # Who has no slot free gets its share of keys, or what has to wait: that says nothing of room.
                 if sum(not job.ahead for job in found) < open_slots:
                     self._openings.looked(asked[0], asked_at)
@@ -117,14 +117,15 @@ class Intake:
         *known* are all queues of this worker.  Answers whether there was any, and whether there may be more.
         """
         limited = await self._limits.read(tuple(known))
-        plain = tuple(queue for queue in queues if queue not in limited)
+        plain = tuple(queue for queue in queues if queue not in limited.queues)
         demand = self._demand(plain, limit=room, free=0)
         claimed = await self._ask(demand, is_limited=False, below=below) if plain else []
         self._keep(demand, claimed)
         more = len(claimed) == room
         for queue in queues:
-            if queue in limited and self.is_open:
-                best = await self._best_of(replace(demand, queues=(queue,)), is_capped=limited[queue])
+            if queue in limited.queues and self.is_open:
+                is_capped = queue in limited.capped
+                best = await self._best_of(replace(demand, queues=(queue,)), is_capped=is_capped)
                 more = more or any(job.priority < below for job in best)
                 claimed += best
         self._tell(claimed)
@@ -203,9 +204,9 @@ class Intake:
         self._openings.note({queue})
         self.again()
 
-    def _limits_changed(self, limited: Mapping[str, bool], stricter: Set[str]) -> None:
-        self._slots.turnover.watch(queue for queue, is_capped in limited.items() if is_capped)
-        self._slots.limited = limited.keys()
+    def _limits_changed(self, limited: Limited, stricter: Set[str]) -> None:
+        self._slots.turnover.watch(limited.capped)
+        self._slots.limited = limited.queues
         # What was claimed ahead under the former rule has not begun: it waits its turn under the new one.
         self._put_back(self._buffer.give_up_of(stricter), "its queue is paused or limited")
 

@@ -3,57 +3,69 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 
 from holdfast.model.worker import QueueLimits
 from holdfast.store.database import Database
 from holdfast.store.queues import queue_limits
 
 
-class Limits:
-    """The limits of queues as they were last read, at most *age* seconds ago.
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The *queues* that have limits, and of these the *capped*: those with a limit for the fleet.
 
-    *changed* is called after each look with the queues that have limits, each with whether one is for the
-    fleet, and with those whose jobs must not go on waiting in a buffer: they are paused, or limited more
-    strictly than before.
+    The others limit their concurrency keys alone.
+    """
+
+    queues: Set[str] = frozenset()
+    capped: Set[str] = frozenset()
+
+
+class Limits:
+    """The limits of queues as they were last *known*, read at most *age* seconds ago; None: to be read.
+
+    *changed* is called after each look with the queues that have limits, and with those whose jobs must not
+    go on waiting in a buffer: they are paused, or limited more strictly than before.
     """
 
     def __init__(self, database: Database, age: float) -> None:
         self._database, self._age = database, age
         self._former: dict[str, QueueLimits] = {}
         self._read_at, self._changes = 0.0, 0
-        self.limited: dict[str, bool] | None = None
+        self.known: Limited | None = None
         self.has_keyed = False
-        self.changed: Callable[[Mapping[str, bool], Set[str]], None] = lambda *_: None
+        self.changed: Callable[[Limited, Set[str]], None] = lambda *_: None
 
     def forget(self) -> None:
         """Read them again before they are next asked for."""
-        self.limited = None
+        self.known = None
         self._changes += 1
 
-    async def read(self, queues: Sequence[str]) -> dict[str, bool]:
-        """Return which of *queues* have limits, each with whether one is for the fleet.
+    async def read(self, queues: Sequence[str]) -> Limited:
+        """Return which of *queues* have limits.
 
         What was read for others before has to be forgotten first.
         """
         if time.monotonic() - self._read_at > self._age:
             self.forget()
-        while self.limited is None:
+        while self.known is None:
             changes = self._changes
             found = await self._database.run(queue_limits(queues))
             # What was changed while the database answered may not be in it.
             if changes == self._changes:
                 self._learn(found)
-        return self.limited
+        return self.known
 
     def _learn(self, found: list[QueueLimits]) -> None:
         limited = [queue for queue in found if queue.limited and not queue.paused]
-        self.limited = {queue.name: queue.max_running is not None for queue in limited}
-        self.has_keyed = not all(self.limited.values())
+        capped = frozenset(queue.name for queue in limited if queue.max_running is not None)
+        self.known = Limited(frozenset(queue.name for queue in limited), capped)
+        self.has_keyed = self.known.queues > capped
         self._read_at = time.monotonic()
         stricter = {queue.name for queue in found if queue.paused or self._is_stricter(queue)}
         self._former = {queue.name: queue for queue in found}
-        self.changed(self.limited, stricter)
+        self.changed(self.known, stricter)
 
     def _is_stricter(self, queue: QueueLimits) -> bool:
         former = self._former.get(queue.name, queue)
