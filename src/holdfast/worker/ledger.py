@@ -90,7 +90,7 @@ class RunLedger:
                 return await question()
             except (DatabaseUnavailable, DatabaseRefused):
                 if self._running.cause is Cause.LOST:
-                    raise LeaseLost(self.fence.job_id, self.fence.attempt) from None
+                    raise LeaseLost(*self.fence) from None
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
@@ -104,7 +104,7 @@ class RunLedger:
             for statement in statements:
                 answer = await self._database.run(statement, connection)
                 if not answer:
-                    raise LeaseLost(self.fence.job_id, self.fence.attempt)
+                    raise LeaseLost(*self.fence)
                 answers.append(answer)
         return answers
 

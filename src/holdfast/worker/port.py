@@ -56,7 +56,7 @@ class AttemptPort:
         """Save a checkpoint that is JSON text already."""
         fence = self._running.fence
         if not await self._database.run(checkpoints.save_checkpoint(fence, version, text)):
-            raise LeaseLost(fence.job_id, fence.attempt)
+            raise LeaseLost(*fence)
 
     def load_checkpoint(self, version: int) -> Any:
         """Load the saved state, or None."""
@@ -76,7 +76,7 @@ class AttemptPort:
         """Forget the saved state, on the loop."""
         fence = self._running.fence
         if await self._database.run(checkpoints.delete_checkpoint(fence)) is None:
-            raise LeaseLost(fence.job_id, fence.attempt)
+            raise LeaseLost(*fence)
 
     def transaction(self, job: Job) -> Transaction:
         """Begin a transaction that ends with the job's completion."""

@@ -282,6 +282,6 @@ class Conversation:
             case wire.Retried(seconds, reason):
                 return Retry(seconds, reason)
             case wire.Raised(lost=True):
-                raise LeaseLost(self._running.claimed.id, self._running.claimed.attempt)
+                raise LeaseLost(*self._running.fence)
             case wire.Raised(line, trace, record, poison):
                 raise (RemotePoison if poison else RemoteError)(line, trace, record)

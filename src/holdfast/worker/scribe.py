@@ -110,7 +110,7 @@ class Scribe:
     def _still_held(self, batch: list[Page]) -> list[Page]:
         for page in batch:
             if page.fence not in self._held.fences:
-                page.refuse(LeaseLost(page.fence.job_id, page.fence.attempt))
+                page.refuse(LeaseLost(*page.fence))
         return [page for page in batch if not page.written.done()]
 
 
@@ -122,6 +122,6 @@ def _tell(batch: list[Page], saved: dict[int, bool]) -> None:
     for page in batch:
         paused = saved.get(page.fence.job_id)
         if paused is None:
-            page.refuse(LeaseLost(page.fence.job_id, page.fence.attempt))
+            page.refuse(LeaseLost(*page.fence))
         else:
             page.tell(paused)

@@ -142,7 +142,7 @@ class Execution:
         await self._ledger.settle()
         seed = next_seed(self._history.seed)
         if not await self._ledger.ask(runs.continue_run(self._ledger.fence, args, seed)):
-            raise LeaseLost(self._ledger.fence.job_id, self._ledger.fence.attempt)
+            raise LeaseLost(*self._ledger.fence)
         self._ledger.settled()
 
     # --- making up
@@ -224,7 +224,7 @@ class Execution:
     async def _load(self) -> None:
         memory = await self._ledger.load()
         if memory is None:
-            raise LeaseLost(self._ledger.fence.job_id, self._ledger.fence.attempt)
+            raise LeaseLost(*self._ledger.fence)
         self._moments.set(memory.now)
         claimed = self._ledger.claimed
         self._history = History(first_seed(claimed.id, claimed.enqueued_at))

@@ -275,7 +275,7 @@ class Replay(Company):
         try:
             answer = await unhurt(self.ledger, question())
             if answer is None:
-                raise LeaseLost(self.ledger.fence.job_id, self.ledger.fence.attempt)
+                raise LeaseLost(*self.ledger.fence)
         except HoldfastError as error:
             self.give_up(error)
         return answer

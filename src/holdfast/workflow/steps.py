@@ -172,7 +172,7 @@ class _Trial:
         ledger, note = self._replay.ledger, self._note(StepState.COMPLETED, result=text)
         saved = await ledger.run_on(connection, steps.save_steps([(ledger.fence, note)]))
         if not saved:
-            raise LeaseLost(ledger.fence.job_id, ledger.fence.attempt)
+            raise LeaseLost(*ledger.fence)
         self._replay.notebook.paused = saved[ledger.fence.job_id]
         return note
 
