@@ -192,14 +192,14 @@ class Intake:
         for job in held:
             if self._buffer.permit(job, favoured=favoured):
                 continue
-            # It was handed one meanwhile: there is one too many, once that is reported.
-            reported = self._held.permit(Fence(job.id, job.attempt))
-            if reported is None:
+            # It was handed one meanwhile: there is one too many, once that is recorded.
+            recorded = self._held.permit_recorded(Fence(job.id, job.attempt))
+            if recorded is None:
                 self._let_go(job.queue)
             else:
-                reported.add_done_callback(partial(self._let_go, job.queue))
+                recorded.add_done_callback(partial(self._let_go, job.queue))
 
-    def _let_go(self, queue: str, _reported: object = None) -> None:
+    def _let_go(self, queue: str, _recorded: object = None) -> None:
         """Claim what a permit is for that nobody uses, or tell those who may."""
         self._openings.note({queue})
         self.again()

@@ -87,9 +87,9 @@ class AttemptPort:
 
     async def settle(self) -> None:
         """Write what was logged so far; from now on a lease that is gone may be the attempt's own doing."""
-        if self._running.permit is not None:
+        if self._running.permit_recorded is not None:
             # What ends here must not be recorded, nor its permit be free, before whoever handed that on.
-            await asyncio.wait({self._running.permit})
+            await asyncio.wait({self._running.permit_recorded})
         self._running.ending = self._running.tried = True
         written = self._journal.settle([self._running.fence])
         if written is not None:

@@ -73,9 +73,10 @@ class Reporter:
 
     def __init__(self, database: Database, held: Held, events: Events) -> None:
         self._database, self._held, self._events = database, held, events
-        self._free, self._linked = _Piles(), _Piles()
+        self._unordered, self._ordered = _Piles(), _Piles()
         self._flights: set[asyncio.Task[None]] = set()
-        self._chain: asyncio.Task[None] | None = None
+        # The one among them that writes what has an order.
+        self._ordered_flight: asyncio.Task[None] | None = None
         self._letting_go: dict[Fence, str | None] = {}
         self._stopped = False
         self.settled: Callable[[Set[str | None]], None] = lambda _: None
@@ -92,8 +93,9 @@ class Reporter:
         seconds = now - running.began
         if frees is not None:
             self._letting_go[fence] = frees
-        is_free = heir is None and (running.permit is None or running.permit.done())
-        piles = self._free if is_free else self._linked
+        recorded = running.permit_recorded
+        is_unordered = heir is None and (recorded is None or recorded.done())
+        piles = self._unordered if is_unordered else self._ordered
         if isinstance(decision, PutBack):
             piles.returned.waiting.append(Returned(fence, decision, seconds, kind))
         elif isinstance(decision, Suspend):
@@ -101,21 +103,21 @@ class Reporter:
         else:
             piles.ended.waiting.append(Ended(fence, decision, seconds, kind, heir, now))
         # Under load it has to wait for a batch to land, and nothing is to be looked at before.
-        if not (is_free and self._is_busy):
+        if not (is_unordered and self._is_busy):
             self._take_off()
 
     def put_back(self, fences: Sequence[Fence], decision: PutBack) -> None:
         """Give attempts back whose handlers never began."""
         self._letting_go.update(dict.fromkeys(fences))
         for fence in fences:
-            piles = self._free if self._held.permit(fence) is None else self._linked
+            piles = self._unordered if self._held.permit_recorded(fence) is None else self._ordered
             piles.returned.waiting.append(Returned(fence, decision))
         self._take_off()
 
     @property
     def pending(self) -> int:
         """How many decisions are not acknowledged yet, without those in flight."""
-        return len(self._free) + len(self._linked)
+        return len(self._unordered) + len(self._ordered)
 
     async def flush(self) -> None:
         """Wait until everything reported so far is acknowledged."""
@@ -133,15 +135,15 @@ class Reporter:
     def _take_off(self) -> None:
         if self._stopped:
             return
-        if self._chain is None and len(self._linked):
-            self._chain = self._begin(self._fly(self._linked))
-        if not self._is_busy and len(self._free):
-            self._begin(self._fly(self._free))
+        if self._ordered_flight is None and len(self._ordered):
+            self._ordered_flight = self._begin(self._fly(self._ordered))
+        if not self._is_busy and len(self._unordered):
+            self._begin(self._fly(self._unordered))
 
     @property
     def _is_busy(self) -> bool:
         """True while as many batches are under way as may be, beside one of those that share permits."""
-        return len(self._flights) - (self._chain is not None) >= MOST_IN_FLIGHT
+        return len(self._flights) - (self._ordered_flight is not None) >= MOST_IN_FLIGHT
 
     def _begin(self, flying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         flight = asyncio.create_task(flying, name="holdfast report")
@@ -151,8 +153,8 @@ class Reporter:
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
-        if flight is self._chain:
-            self._chain = None
+        if flight is self._ordered_flight:
+            self._ordered_flight = None
         if not flight.cancelled() and (error := flight.exception()) is not None:
             self._events.emit("report.failed", error=error, attempts=self.pending, retry_in=LONGEST_PAUSE)
             flight.get_loop().call_later(LONGEST_PAUSE, self._take_off)

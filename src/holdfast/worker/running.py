@@ -41,7 +41,8 @@ class Running(msgspec.Struct, eq=False):
     *ending* says that its own transaction is about to end it, *settled* that it has; *on_settled* is called
     when it does, by whichever thread learns of it first.
     *limit* is the clock of its own timeout, where that cancels its handler.
-    *permit* is done once the database knows of the permit that it was handed; None: it was handed none.
+    *permit_recorded* is done once the database knows of the permit that it was handed; None: it was handed
+    none.
     *tried* says that its own transaction was about to end it once, and may have, whatever was heard of that.
     *leftover* is a thread that works on although its attempt has ended; it takes the slot until it is done.
     """
@@ -51,7 +52,7 @@ class Running(msgspec.Struct, eq=False):
     heard: float
     began: float
     marked: bool
-    permit: asyncio.Future[None] | None = None
+    permit_recorded: asyncio.Future[None] | None = None
     tried: bool = False
     cause: Cause | None = None
     error: BaseException | None = None
@@ -103,8 +104,9 @@ class Held:
     """
 
     def __init__(self) -> None:
-        self._permits: dict[Fence, asyncio.Future[None]] = {}
+        # Who was handed a permit by whom, as long as the database does not know of it.
         self._heirs: dict[Fence, Fence] = {}
+        self._unrecorded: dict[Fence, asyncio.Future[None]] = {}
         self.fences: set[Fence] = set()
         self.running: dict[Fence, Running] = {}
         self._empty = asyncio.Event()
@@ -127,17 +129,17 @@ class Held:
     def hand_on(self, giver: Fence, heir: Fence) -> None:
         """Note that an attempt has given its permit to another one."""
         self._heirs[giver] = heir
-        self._permits[heir] = asyncio.get_running_loop().create_future()
+        self._unrecorded[heir] = asyncio.get_running_loop().create_future()
 
-    def permit(self, fence: Fence) -> asyncio.Future[None] | None:
+    def permit_recorded(self, fence: Fence) -> asyncio.Future[None] | None:
         """Return what is done once the database knows of a permit that was handed on; None: it does."""
-        return self._permits.get(fence)
+        return self._unrecorded.get(fence)
 
     def _confirm(self, givers: list[Fence]) -> None:
         for giver in givers:
             heir = self._heirs.pop(giver, None)
             if heir is not None:
-                self._permits.pop(heir).set_result(None)
+                self._unrecorded.pop(heir).set_result(None)
 
     async def wait_empty(self) -> None:
         """Wait until nothing is held."""

@@ -118,7 +118,7 @@ class Slots:
         if not self._turns:
             self._begin_turn(began)
         running = Running(claimed, fence, heard, began, claimed.started)
-        running.permit = self._held.permit(fence)
+        running.permit_recorded = self._held.permit_recorded(fence)
         if claimed.queue in self.limited:
             running.on_settled = self._teller(claimed.queue)
         self._held.running[fence] = running
