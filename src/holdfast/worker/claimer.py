@@ -71,7 +71,9 @@ class Claimer(Service):
             events=events,
         )
         self.intake.again = self.wake
+        # Half of what was in the buffer after the last claim, with a permit and without.
         self._half, self._half_ahead = 0, 0
+        # Whether jobs were announced since the last claim.
         self._called = False
         self._overtaking = Overtaking(buffer, config.queues)
         self._slumber = Slumber(database, lambda: self._overtaking.below)
@@ -167,18 +169,33 @@ class Claimer(Service):
             await self._slumber.renew()
 
     async def _fill(self) -> float:
+        """Claim what there is room for; answers how long to rest."""
         self._ahead.measure()
         self.intake.give_back(STALE, "it waited too long in a worker's buffer")
-        free = max(0, self._slots.count - self._slots.busy - len(self._buffer))
-        wanted = max(free, free + self._ahead.room - len(self._buffer))
-        if self._limits.has_keyed:
-            wanted = max(free, min(wanted, MOST_OF_KEYS))
+        free, wanted = self._room()
         if wanted <= 0:
             self.intake.has_more = True
             # Called in vain: it looks when a slot is free, so whoever enqueues need not call.
             if self._called:
                 await self._slumber.called_in_vain()
             return self._until_stale(self._config.poll)
+        found = await self._claim(free, wanted)
+        if found:
+            self._slumber.busy()
+        if self.intake.has_more:
+            await self._slumber.stay_awake()
+            return 0.0
+        return self._until_stale(await self._rest_after_all(found=found))
+
+    def _room(self) -> tuple[int, int]:
+        """Return how many slots are free, and how many jobs to claim: for these, and ahead of them."""
+        free = max(0, self._slots.count - self._slots.busy - len(self._buffer))
+        wanted = max(free, free + self._ahead.room - len(self._buffer))
+        if self._limits.has_keyed:
+            wanted = max(free, min(wanted, MOST_OF_KEYS))
+        return free, wanted
+
+    async def _claim(self, free: int, wanted: int) -> bool:
         queues = tuple(self._order)
         # Queues take turns at the front, so that a full one does not starve the others.
         self._order.append(self._order.pop(0))
@@ -189,17 +206,15 @@ class Claimer(Service):
             self._ahead.waited(time.monotonic() - asked_at)
         self._half, self._half_ahead = len(self._buffer) // 2, self._buffer.ahead // 2
         self._called = False
-        if claimed:
-            self._slumber.busy()
-        if self.intake.has_more:
-            await self._slumber.stay_awake()
-            return 0.0
-        if claimed:
+        return bool(claimed)
+
+    async def _rest_after_all(self, *, found: bool) -> float:
+        """Return how long to rest after a claim that took all there was, be it nothing."""
+        if found:
             # Handlers begin before anything else is done here.
             await asyncio.sleep(0)
-        rest = await self._slumber.rest(found=bool(claimed)) if self._config.listens else None
-        rest = self._jittered_poll() if rest is None else rest
-        return self._until_stale(rest)
+        rest = await self._slumber.rest(found=found) if self._config.listens else None
+        return self._jittered_poll() if rest is None else rest
 
     def _until_stale(self, rest: float) -> float:
         # What waits in the buffer too long is given back in time.
