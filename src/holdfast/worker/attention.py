@@ -18,7 +18,10 @@ WORTH_MARKING = 1.0
 
 
 class Attention(Service):
-    """Takes a turn every second while something runs, and whenever somebody asks for a cancel."""
+    """Takes a turn every second while something runs, and whenever somebody may have asked for a cancel.
+
+    *revive* registers a worker anew that was declared lost: a turn that fails is tried again.
+    """
 
     name = "attention"
 
@@ -29,19 +32,22 @@ class Attention(Service):
         self._database, self._held = database, held
         self._buffer, self._reporter = buffer, reporter
         self.revive: Callable[[], Awaitable[None]] | None = None
-        self._asked, self._answered, self._asks_again = 0, 0, False
+        # How often it was woken, and how often when it last looked for cancels with success.
+        self._asked, self._answered = 0, 0
+        # Whether a claim may be under way since before the last wake-up.
+        self._looks_after_claim = False
 
     def wake(self) -> None:
         """Look for cancels at the next turn, at once."""
         self._asked += 1
-        self._asks_again = True
+        self._looks_after_claim = True
         super().wake()
 
     def claimed(self) -> None:
         """Look once more: of what a claim has brought that was under way nothing was known the last time."""
-        if self._asks_again:
+        if self._looks_after_claim:
             self.wake()
-            self._asks_again = False
+            self._looks_after_claim = False
 
     async def turn(self) -> float:
         """Revive a lost worker, mark what has begun, pass cancels on."""
