@@ -22,24 +22,28 @@ WATCH = 0.005
 
 
 class Slumber:
-    """Keeps the note in the database that says of which jobs this worker wants to be told.
+    """Keeps the note in the database that says below which priority this worker wants to be told of jobs.
 
-    *awake* says below which priority while it is not asleep.
+    Asleep, that is `ASLEEP`: of all jobs.  Awake, it is what *useful* says: of those that are better than
+    something in the buffer, of none where the worker looks by itself.  An enqueue that commits late may have
+    read an earlier note, so who falls asleep looks again at once and a few times more, and then for as long
+    as there is a transaction that may have.
     """
 
-    def __init__(self, database: Database, awake: Callable[[], int]) -> None:
-        self._database, self._awake = database, awake
+    def __init__(self, database: Database, useful: Callable[[], int]) -> None:
+        self._database, self._useful = database, useful
         self._worker_id = 0
-        self._below, self._noted_at = 0, 0.0
+        self._noted, self._noted_at = 0, 0.0
+        # How often it has looked since it fell asleep.
         self._looks = 0
-        # All transactions with a smaller number may have seen us awake; 0: they are over.
+        # All transactions with a smaller number may have seen us awake; 0: they are over, None: not asked.
         self._following: int | None = None
         self._busy_since: float | None = None
         self._vigil = Vigil()
 
     def begin(self, worker_id: int) -> None:
         """Keep the note of this worker row from now on; it is awake."""
-        self._worker_id, self._below = worker_id, 0
+        self._worker_id, self._noted = worker_id, 0
 
     def called(self) -> None:
         """A notification has come."""
@@ -60,7 +64,7 @@ class Slumber:
         if self._vigil.look(time.monotonic(), found=found):
             await self.wake_up()
             return WATCH
-        if self._below != ASLEEP:
+        if self._noted != ASLEEP:
             await self._note(ASLEEP)
             self._looks, self._following = 0, None
             return 0.0
@@ -80,33 +84,33 @@ class Slumber:
         return self._following != 0
 
     async def wake_up(self) -> None:
-        """Be told of what is better than something that this worker has, and of nothing else."""
-        if self._below == ASLEEP:
+        """Be told of no more than is of use to somebody awake."""
+        if self._noted == ASLEEP:
             await self.renew()
 
     async def called_in_vain(self) -> None:
-        """Be told of less, where it was said a moment ago that this is enough."""
-        if self._below == ASLEEP or time.monotonic() - self._noted_at > BUSY_BEFORE_AWAKE:
+        """Be told of no more than is of use now; what was noted while awake stands for a second, though."""
+        if self._noted == ASLEEP or time.monotonic() - self._noted_at > BUSY_BEFORE_AWAKE:
             await self.renew()
 
     async def heed(self) -> bool:
-        """Be told of more where worse jobs are here than was said; True: some may have been missed."""
-        is_more = self._awake() > self._below
+        """Be told of more where worse jobs are here than was noted; True: some may have been missed."""
+        is_more = self._useful() > self._noted
         if is_more:
             await self.renew()
         return is_more
 
     async def renew(self) -> None:
         """Be told of just what is of use now."""
-        await self._note(self._awake())
+        await self._note(self._useful())
 
     def doubt(self) -> None:
         """The note may be lost: write it again."""
-        self._below = UNKNOWN
+        self._noted = UNKNOWN
 
     async def _note(self, below: int) -> None:
-        if below != self._below:
+        if below != self._noted:
             # The answer may not come although it is written.
             self.doubt()
             await self._database.run(workers.wake_below(self._worker_id, below))
-            self._below, self._noted_at = below, time.monotonic()
+            self._noted, self._noted_at = below, time.monotonic()
