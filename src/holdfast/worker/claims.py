@@ -22,7 +22,8 @@ LOOK_BEHIND = 0.5
 class Claims:
     """What a worker remembers from one claim to the next, and from those before it.
 
-    `rules.marks` and `rules.rounds` say why.
+    A claim begins at the tips, in a hurry, or at the settled places, where nothing can have been passed over;
+    `rules.marks` and `rules.rounds` say why.  One in a hurry leaves every row that bears the mark of a lock.
     """
 
     def __init__(self, database: Database) -> None:
@@ -34,8 +35,8 @@ class Claims:
 
     def _forget(self) -> None:
         """Trust nothing but what the database says next."""
-        self._marks, self._recalled, self._looks_behind = Marks(), False, True
-        self._hurries, self._came_short = True, False
+        self._marks, self._recalled, self._begins_at_settled = Marks(), False, True
+        self._hurries, self._hurry_came_short = True, False
         self._server: float | None = None
 
     @property
@@ -64,12 +65,12 @@ class Claims:
         return claimed
 
     async def _plain(self, demand: Demand) -> list[ClaimedJob]:
-        behind = await self._look(demand) or self._looks_behind
+        at_settled = await self._look(demand) or self._begins_at_settled
         if not self._recalled:
             noted = await self._database.run(workers.find_settled(demand.kinds))
             self._marks = Marks(noted)
             self._recalled = True
-        if not behind:
+        if not at_settled:
             hurried = self._hurries
             claimed = await self._from_tips(demand)
             self._answered(is_short=len(claimed) < demand.limit, hurried=hurried)
@@ -80,13 +81,16 @@ class Claims:
         return found
 
     def _answered(self, *, is_short: bool, hurried: bool) -> None:
-        self._looks_behind = is_short
+        self._begins_at_settled = is_short
         if hurried:
-            self._came_short = is_short
-        else:
-            # Where much was passed over that could be had, each claim in a hurry would walk over all of it.
-            self._hurries = is_short or (self._hurries and not self._came_short)
-            self._came_short = False
+            self._hurry_came_short = is_short
+            return
+        if is_short:
+            self._hurries = True
+        elif self._hurry_came_short:
+            # Much was passed over that could be had: each claim in a hurry would walk over all of it.
+            self._hurries = False
+        self._hurry_came_short = False
 
     async def _from_tips(self, demand: Demand) -> list[ClaimedJob]:
         queues = self._rounds.asked(demand.queues, time.monotonic(), every_one=False)
