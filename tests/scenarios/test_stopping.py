@@ -158,7 +158,7 @@ async def test_a_drain_gives_back_what_has_not_begun(
     """What waits in the buffer is left for others at once, however long the handler that runs may take."""
     app, event = waiting_app()
     process = await work(app, slots=1)
-    ahead = process.worker.claimer._ahead
+    ahead = process.worker.claimer._prefetch
     ahead.room, ahead.measure = 3, lambda: None
     await client.enqueue_many([app.request("wait", {}) for _ in range(4)])
     count = "select count(*) from holdfast.live_jobs where state"

@@ -14,8 +14,8 @@ from holdfast.store.database import Database
 from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker import claimer
-from holdfast.worker.ahead import Ahead
 from holdfast.worker.executors import Executors
+from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.running import Running
 from tests.worker import handlers
 
@@ -202,7 +202,7 @@ async def test_who_is_stopped_while_its_beginning_is_recorded_does_not_begin(
     cause: str,
 ) -> None:
     """A job that may have ended a worker begins once that is written, and much may happen meanwhile."""
-    monkeypatch.setattr(Ahead, "measure", lambda self: setattr(self, "room", 1))
+    monkeypatch.setattr(Prefetch, "measure", lambda self: setattr(self, "room", 1))
     monkeypatch.setattr(claimer, "STALE", 60.0)
     app, go, begun, note = holdfast.App(), asyncio.Event(), list[int](), Executors.note_begun
 

@@ -172,7 +172,7 @@ async def test_who_takes_no_more_than_its_share_of_the_keys_says_nothing_of_room
     """A worker without a free slot leaves the only key to others, who have to learn of it."""
     await hall.limit(None)
     waiting = await hall.fill("k")
-    ahead = hall.busy.worker.claimer._ahead
+    ahead = hall.busy.worker.claimer._prefetch
     monkeypatch.setattr(ahead, "measure", lambda: setattr(ahead, "room", 4))
     await hall.client.enqueue(hall.other.job(), queue="other", priority=0)
     hall.go.set()

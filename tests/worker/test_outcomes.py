@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.testing import Probe, ThrowawayDatabase
-from holdfast.worker.ahead import Ahead
+from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.slots import Slots
 from tests.worker import handlers
 
@@ -122,10 +122,10 @@ async def test_a_suspect_is_recorded_as_begun_before_it_begins(
 ) -> None:
     """If it ends its worker at once, that counts; others save the write: nearly all end within a second."""
 
-    def measure(ahead: Ahead) -> None:
+    def measure(ahead: Prefetch) -> None:
         ahead.room = 5
 
-    monkeypatch.setattr(Ahead, "measure", measure)
+    monkeypatch.setattr(Prefetch, "measure", measure)
     app, last = holdfast.App(), asyncio.Event()
 
     @app.job

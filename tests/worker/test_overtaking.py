@@ -18,9 +18,9 @@ from holdfast.store.statement import Statement, is_any
 from holdfast.store.workers import ASLEEP
 from holdfast.testing import ThrowawayDatabase
 from holdfast.worker import claimer, overtaking, slumber
-from holdfast.worker.ahead import Ahead
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.overtaking import Overtaking
+from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.slumber import Slumber
 from holdfast.worker.turnover import Turnover
 from tests.store.scene import Scene
@@ -78,7 +78,7 @@ class Rush:
 def rush(work: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch) -> Rush:
     """However slow this machine is: so much is claimed ahead, and nothing goes back for having waited."""
     monkeypatch.setattr(claimer, "STALE", 600.0)
-    monkeypatch.setattr(Ahead, "measure", lambda self: setattr(self, "room", 20))
+    monkeypatch.setattr(Prefetch, "measure", lambda self: setattr(self, "room", 20))
     monkeypatch.setattr(Turnover, "room", lambda _self, _queue: 20)
     return Rush(work, eventually)
 
@@ -409,8 +409,8 @@ async def test_who_cannot_be_told_asks_for_nothing_and_stays_close_to_its_slots(
         return told(worker_id, priority)
 
     monkeypatch.setattr(workers, "wake_below", wake_below)
-    monkeypatch.setattr(Ahead, "measure", lambda self: setattr(self, "room", 20))
-    monkeypatch.setattr(Ahead, "waited", lambda _self, seconds: timed.append(seconds))
+    monkeypatch.setattr(Prefetch, "measure", lambda self: setattr(self, "room", 20))
+    monkeypatch.setattr(Prefetch, "waited", lambda _self, seconds: timed.append(seconds))
 
     @app.job
     async def step() -> None:

@@ -15,8 +15,8 @@ from holdfast.store.sqlfile import rendered
 from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker import claimer, intake, slots, slumber
-from holdfast.worker.ahead import Ahead
 from holdfast.worker.limits import Limited, Limits
+from holdfast.worker.prefetch import Prefetch
 from tests.store.scene import Scene
 
 # So rare that a test which needs a poll would time out.
@@ -44,7 +44,7 @@ async def test_slots_that_end_together_claim_at_once(
 ) -> None:
     """All of them see the buffer as it was before the first of them has taken from it."""
     monkeypatch.setattr(claimer, "STALE", NEVER)
-    monkeypatch.setattr(Ahead, "measure", lambda self: setattr(self, "room", 1))
+    monkeypatch.setattr(Prefetch, "measure", lambda self: setattr(self, "room", 1))
     app, gate, stays = holdfast.App(), asyncio.Event(), asyncio.Event()
     begun = list[int]()
 
@@ -95,7 +95,7 @@ async def test_the_first_jobs_after_a_pause_share_a_turn_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A turn of the slots begins with its first job, however long ago the last one ended."""
-    monkeypatch.setattr(Ahead, "measure", lambda self: setattr(self, "room", 20))
+    monkeypatch.setattr(Prefetch, "measure", lambda self: setattr(self, "room", 20))
     app, rows, done = holdfast.App(), [0], asyncio.Event()
 
     @app.job

@@ -10,13 +10,13 @@ from collections.abc import Collection, Set
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store.database import Database
-from holdfast.worker.ahead import Ahead
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.intake import NOTHING_MORE, Intake
 from holdfast.worker.limits import Limited, Limits
 from holdfast.worker.openings import Openings
 from holdfast.worker.overtaking import Overtaking
+from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held
 from holdfast.worker.slots import Slots
@@ -77,7 +77,7 @@ class Claimer(Service):
         self._called = False
         self._overtaking = Overtaking(buffer, config.queues)
         self._slumber = Slumber(database, lambda: self._overtaking.below)
-        self._ahead = Ahead(slots, buffer, config.prefetch)
+        self._prefetch = Prefetch(slots, buffer, config.prefetch)
         slots.freed, reporter.settled = self._freed, self._reported
 
     def begin(self, worker_id: int, kinds: tuple[str, ...]) -> None:
@@ -116,7 +116,7 @@ class Claimer(Service):
 
     def _freed(self) -> None:
         # Where the last claim took all there was, a free slot is no reason to look again.
-        low = self._ahead.low
+        low = self._prefetch.low
         has_room = self.intake.has_more and len(self._buffer) <= low and not self.draining
         if has_room or self._overtaking.has_room(low):
             self.wake()
@@ -140,7 +140,7 @@ class Claimer(Service):
             if intake.strays.are_due:
                 await intake.strays.give_back(intake.worker_id)
             await self._limits.read(self._order)
-            if self._overtaking.pause(self._ahead.low) <= 0:
+            if self._overtaking.pause(self._prefetch.low) <= 0:
                 await self._overtake()
         # A stop may have begun while the database answered.
         rest = await self._fill() if intake.is_open else self._config.poll
@@ -151,7 +151,7 @@ class Claimer(Service):
             return rest
         if await self._slumber.heed():
             self._overtaking.look_again()
-        return min(rest, self._overtaking.pause(self._ahead.low))
+        return min(rest, self._overtaking.pause(self._prefetch.low))
 
     async def _rest(self, seconds: float) -> None:
         # A turn that claimed has let the loop turn; the next claim is under way before the handlers go on.
@@ -162,7 +162,7 @@ class Claimer(Service):
         """Claim what was announced that is more urgent than jobs in the buffer."""
         self._called = False
         below, queues = self._overtaking.begin()
-        room = max(1, self._ahead.room - self._buffer.better_than(below))
+        room = max(1, self._prefetch.room - self._buffer.better_than(below))
         found, more = await self.intake.claim_better(below, queues, self._order, room=room)
         self._overtaking.end(found=found, more=more)
         if self._overtaking.watches:
@@ -170,7 +170,7 @@ class Claimer(Service):
 
     async def _fill(self) -> float:
         """Claim what there is room for; answers how long to rest."""
-        self._ahead.measure()
+        self._prefetch.measure()
         self.intake.give_back(STALE, "it waited too long in a worker's buffer")
         free, wanted = self._room()
         if wanted <= 0:
@@ -190,7 +190,7 @@ class Claimer(Service):
     def _room(self) -> tuple[int, int]:
         """Return how many slots are free, and how many jobs to claim: for these, and ahead of them."""
         free = max(0, self._slots.count - self._slots.busy - len(self._buffer))
-        wanted = max(free, free + self._ahead.room - len(self._buffer))
+        wanted = max(free, free + self._prefetch.room - len(self._buffer))
         if self._limits.has_keyed:
             wanted = max(free, min(wanted, MOST_OF_KEYS))
         return free, wanted
@@ -203,7 +203,7 @@ class Claimer(Service):
         claimed = await self.intake.claim(queues, free=free, wanted=wanted)
         if self._config.listens:
             # Elsewhere nothing urgent is announced, and would wait for as long as the buffer lasts.
-            self._ahead.waited(time.monotonic() - asked_at)
+            self._prefetch.waited(time.monotonic() - asked_at)
         self._half, self._half_ahead = len(self._buffer) // 2, self._buffer.ahead // 2
         self._called = False
         return bool(claimed)

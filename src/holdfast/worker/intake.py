@@ -48,7 +48,7 @@ class Intake:
         held: Held,
         events: Events,
     ) -> None:
-        self._database, self._prefetch, self._events = database, prefetch, events
+        self._database, self._most_ahead, self._events = database, prefetch, events
         self._limits, self._openings, self._slots = limits, openings, slots
         self._buffer, self._reporter, self._held = buffer, reporter, held
         self._claims, self._kinds = Claims(database), tuple[str, ...]()
@@ -157,7 +157,7 @@ class Intake:
 
     def _more_of(self, queue: str) -> int:
         """Return how many jobs to claim ahead of permits: none before half of them have had theirs."""
-        room = min(self._slots.turnover.room(queue), self._prefetch)
+        room = min(self._slots.turnover.room(queue), self._most_ahead)
         missing = room - self._buffer.ahead_of(queue)
         return missing if 2 * missing >= room else 0
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast.model.job import ClaimedJob
-from holdfast.worker import ahead, buffer, turnover
-from holdfast.worker.ahead import Ahead
+from holdfast.worker import buffer, prefetch, turnover
 from holdfast.worker.buffer import Buffer
+from holdfast.worker.prefetch import Prefetch
 
 PACE = 1000.0
 
@@ -28,9 +28,9 @@ class Bench:
         self.slots: Any = SimpleNamespace(done=0, count=1)
         self.buffer = Buffer()
 
-    def begin(self, most: int = 5000) -> Ahead:
+    def begin(self, most: int = 5000) -> Prefetch:
         """Measure from now on."""
-        self.ahead = Ahead(self.slots, self.buffer, most)
+        self.ahead = Prefetch(self.slots, self.buffer, most)
         return self.ahead
 
     def work(self, seconds: float, pace: float = PACE) -> None:
@@ -55,7 +55,7 @@ async def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A bench whose clock the modules under test go by."""
     found = Bench()
     clock = SimpleNamespace(monotonic=lambda: found.now)
-    monkeypatch.setattr(ahead, "time", clock)
+    monkeypatch.setattr(prefetch, "time", clock)
     monkeypatch.setattr(buffer, "time", clock)
     return found
 

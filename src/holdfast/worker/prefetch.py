@@ -16,7 +16,7 @@ CLAIMS = 6
 LONGEST = 0.3
 
 
-class Ahead:
+class Prefetch:
     """Room in the buffer for a tenth of a second of work at the present pace, and for *most* jobs at most.
 
     Where claims take long, for the database is far away or many workers are at it, it is up to three tenths.
