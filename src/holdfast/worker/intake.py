@@ -89,21 +89,20 @@ class Intake:
         claimed, taken = list[ClaimedJob](), 0
         # Those without limits are asked together, when it is the turn of the first of them.
         for asked in dict.fromkeys((queue,) if queue in limited.queues else plain for queue in queues):
-            open_slots, most = max(0, free - taken), wanted - taken
-            is_turn, more = False, 0
-            if asked[0] in limited.capped:
+            queue, favoured = asked[0], False
+            part = replace(demand, queues=asked, limit=wanted - taken, free=max(0, free - taken))
+            if queue in limited.capped:
                 # A buffered job would use up the limit without running: only free slots take from there.
                 # Where others keep the buffer filled none is ever free, so at its turn one job goes in front.
-                is_turn = not open_slots and asked[0] == queues[0] and self._may_favour
-                most, more = 1 if is_turn else open_slots, self._more_of(asked[0])
-            if self.is_open and most + more > 0:
-                rest = replace(demand, queues=asked, free=open_slots, limit=most, more=more)
+                favoured = not part.free and queue == queues[0] and self._may_favour
+                part = replace(part, limit=1 if favoured else part.free, more=self._more_of(queue))
+            if self.is_open and part.limit + part.more > 0:
                 asked_at = time.monotonic()
-                found = await self._ask(rest, is_limited=asked[0] in limited.queues)
+                found = await self._ask(part, is_limited=queue in limited.queues)
                 # Who has no slot free gets its share of keys, or what has to wait: that says nothing of room.
-                if sum(not job.ahead for job in found) < open_slots:
-                    self._openings.looked(asked[0], asked_at)
-                taken += self._keep(rest, found, favoured=is_turn)
+                if sum(not job.ahead for job in found) < part.free:
+                    self._openings.looked(queue, asked_at)
+                taken += self._keep(part, found, favoured=favoured)
                 claimed += found
         self.has_more = taken >= wanted
         self._tell(claimed)
