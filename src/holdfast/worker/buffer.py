@@ -7,12 +7,19 @@ import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Set
 from itertools import chain
+from typing import Final
 
 from holdfast.model.job import ClaimedJob
 from holdfast.store.attempts import Fence
 
-# Priority and place, the attempt, and when it was put here.
+# In the order in which entries are sorted.  A plain tuple: one is made for every job.
 Entry = tuple[int, int, Fence, float, ClaimedJob]
+PRIORITY: Final = 0
+PLACE: Final = 1
+FENCE: Final = 2
+# When it was put here, by the monotonic clock.
+SINCE: Final = 3
+JOB: Final = 4
 # Better than every priority.
 FAVOURED = -1
 
@@ -48,10 +55,10 @@ class Buffer:
         """Add jobs that have no permit yet; answers their attempts."""
         added = self._entered(jobs)
         for entry in added:
-            self._ahead.setdefault(entry[-1].queue, []).append(entry)
+            self._ahead.setdefault(entry[JOB].queue, []).append(entry)
         for entries in self._ahead.values():
             entries.sort(reverse=True)
-        return [entry[2] for entry in added]
+        return [entry[FENCE] for entry in added]
 
     def hand_on(self, queue: str, idle: int) -> ClaimedJob | None:
         """Give the permit of a job that has ended to the best that waits for one, and return that.
@@ -64,7 +71,7 @@ class Buffer:
         entry = entries.pop()
         insort(self._entries, entry, key=_worse)
         self._wake(1)
-        return entry[-1]
+        return entry[JOB]
 
     def permit(self, job: ClaimedJob, *, favoured: bool = False) -> bool:
         """Note that the database has given a job a permit; False: it does not wait here for one any more."""
@@ -83,7 +90,7 @@ class Buffer:
         # What is in order already and what a claim brings are merged as they are: quicker than a heap.
         self._entries.sort(reverse=True)
         self._wake(len(self._entries))
-        return [entry[2] for entry in added]
+        return [entry[FENCE] for entry in added]
 
     def _entered(self, jobs: Iterable[ClaimedJob]) -> list[Entry]:
         now = time.monotonic()
@@ -116,16 +123,17 @@ class Buffer:
     @property
     def worst(self) -> int:
         """The worst priority that waits here, 0 where nothing could be better than all of it."""
-        return max([0, *(entries[0][0] for entries in (self._entries, *self._ahead.values()) if entries)])
+        here = [entries[0][PRIORITY] for entries in (self._entries, *self._ahead.values()) if entries]
+        return max([0, *here])
 
     def better_than(self, priority: int) -> int:
         """Return how many jobs that a slot may take are more urgent than this."""
-        return len(self._entries) - bisect_right(self._entries, -priority, key=lambda entry: -entry[0])
+        return len(self._entries) - bisect_right(self._entries, -priority, key=lambda entry: -entry[PRIORITY])
 
     @property
     def has_favoured(self) -> bool:
         """True while a favoured job waits here."""
-        return bool(self._entries) and self._entries[-1][0] == FAVOURED
+        return bool(self._entries) and self._entries[-1][PRIORITY] == FAVOURED
 
     def oldest(self, default: float) -> float:
         """Return a moment before which nothing was put here that waits still, by the monotonic clock."""
@@ -142,21 +150,21 @@ class Buffer:
         limit = time.monotonic() - older_than
         if self._oldest > limit:
             return []
-        given = self._without(lambda entry: entry[-2] <= limit)
+        given = self._without(lambda entry: entry[SINCE] <= limit)
         self._oldest = min(
-            (entry[-2] for entry in chain(self._entries, *self._ahead.values())), default=limit
+            (entry[SINCE] for entry in chain(self._entries, *self._ahead.values())), default=limit
         )
         return given
 
     def give_up_of(self, queues: Set[str]) -> list[ClaimedJob]:
         """Remove and return what came from one of *queues*."""
-        return self._without(lambda entry: entry[-1].queue in queues)
+        return self._without(lambda entry: entry[JOB].queue in queues)
 
     def remove(self, job_id: int, attempt: int, *, ahead: bool = False) -> bool:
         """Remove one job, with *ahead* only one that waits for a permit; False: it is not here."""
 
         def is_it(entry: Entry) -> bool:
-            return (entry[-1].id, entry[-1].attempt) == (job_id, attempt)
+            return entry[FENCE] == (job_id, attempt)
 
         return bool(self._without_ahead(is_it) or (not ahead and self._without(is_it)))
 
@@ -164,12 +172,12 @@ class Buffer:
         taken = [entry for entry in self._entries if unwanted(entry)]
         if taken:
             self._entries = [entry for entry in self._entries if not unwanted(entry)]
-        return [entry[-1] for entry in reversed(taken)] + self._without_ahead(unwanted)
+        return [entry[JOB] for entry in reversed(taken)] + self._without_ahead(unwanted)
 
     def _without_ahead(self, unwanted: Callable[[Entry], bool]) -> list[ClaimedJob]:
         taken: list[ClaimedJob] = []
         for queue, entries in tuple(self._ahead.items()):
-            taken += [entry[-1] for entry in reversed(entries) if unwanted(entry)]
+            taken += [entry[JOB] for entry in reversed(entries) if unwanted(entry)]
             self._ahead[queue] = [entry for entry in entries if not unwanted(entry)]
             if not self._ahead[queue]:
                 del self._ahead[queue]
@@ -185,4 +193,4 @@ class Buffer:
 
 
 def _worse(entry: Entry) -> tuple[int, int, int]:
-    return -entry[0], -entry[1], -entry[2].job_id
+    return -entry[PRIORITY], -entry[PLACE], -entry[FENCE].job_id

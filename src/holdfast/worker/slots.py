@@ -45,7 +45,7 @@ class Slots:
         self.turnover = Turnover()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._turn_ends, self._turns = 0.0, False
+        self._turn_ends, self._turn_has_begun = 0.0, False
 
     async def start(self) -> None:
         """Begin to take jobs."""
@@ -94,11 +94,11 @@ class Slots:
 
     def _begin_turn(self, now: float) -> None:
         # The first job in each turn of the loop begins it for all slots.
-        self._turns, self._turn_ends = True, now + LONGEST_RUN
+        self._turn_has_begun, self._turn_ends = True, now + LONGEST_RUN
         asyncio.get_running_loop().call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        self._turns = False
+        self._turn_has_begun = False
 
     async def _sit_out(self, leftover: asyncio.Future[object]) -> None:
         """Stay taken for as long as a thread works on for an attempt that has ended."""
@@ -115,7 +115,7 @@ class Slots:
         self.freed()
         _, _, fence, heard, claimed = entry or await self._buffer.take()
         began = time.monotonic()
-        if not self._turns:
+        if not self._turn_has_begun:
             self._begin_turn(began)
         running = Running(claimed, fence, heard, began, claimed.started)
         running.permit_recorded = self._held.permit_recorded(fence)
