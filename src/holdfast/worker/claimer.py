@@ -78,7 +78,7 @@ class Claimer(Service):
         self._overtaking = Overtaking(buffer, config.queues)
         self._slumber = Slumber(database, lambda: self._overtaking.below)
         self._prefetch = Prefetch(slots, buffer, config.prefetch)
-        slots.freed, reporter.settled = self._freed, self._reported
+        slots.freed, reporter.acknowledged = self._freed, self._reported
 
     def begin(self, worker_id: int, kinds: tuple[str, ...]) -> None:
         """Claim for this worker row from now on, and just the kinds that it names."""

@@ -67,7 +67,7 @@ class Reporter:
     that the database cannot take now is tried again until it can: only a lost lease ends that.
     Attempts that share a permit of a limited queue are written in the order in which they had it, whatever
     became of them, so one batch of them is under way at a time, beside the others.
-    *settled* is called whenever a batch is acknowledged, with the limited queues in which it may have made
+    *acknowledged* is called whenever a batch is, with the limited queues in which it may have made
     room; None among them stands for what was given back, of which others are told already.
     """
 
@@ -77,9 +77,10 @@ class Reporter:
         self._flights: set[asyncio.Task[None]] = set()
         # The one among them that writes what has an order.
         self._ordered_flight: asyncio.Task[None] | None = None
-        self._letting_go: dict[Fence, str | None] = {}
+        # The limited queue that has room once an attempt's end is written; None: the attempt was given back.
+        self._frees: dict[Fence, str | None] = {}
         self._stopped = False
-        self.settled: Callable[[Set[str | None]], None] = lambda _: None
+        self.acknowledged: Callable[[Set[str | None]], None] = lambda _: None
         self.before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None] | None = None
 
     def report(
@@ -92,7 +93,7 @@ class Reporter:
         fence, kind, now = running.fence, running.claimed.kind, time.monotonic()
         seconds = now - running.began
         if frees is not None:
-            self._letting_go[fence] = frees
+            self._frees[fence] = frees
         recorded = running.permit_recorded
         is_unordered = heir is None and (recorded is None or recorded.done())
         piles = self._unordered if is_unordered else self._ordered
@@ -108,7 +109,7 @@ class Reporter:
 
     def put_back(self, fences: Sequence[Fence], decision: PutBack) -> None:
         """Give attempts back whose handlers never began."""
-        self._letting_go.update(dict.fromkeys(fences))
+        self._frees.update(dict.fromkeys(fences))
         for fence in fences:
             piles = self._unordered if self._held.permit_recorded(fence) is None else self._ordered
             piles.returned.waiting.append(Returned(fence, decision))
@@ -203,7 +204,7 @@ class Reporter:
                 if not batch:
                     return
             else:
-                self._settle(batch, accepted)
+                self._conclude(batch, accepted)
                 return
 
     async def _complete(self, batch: list[Ended]) -> list[Ended]:
@@ -218,7 +219,7 @@ class Reporter:
             known = set(accepted)
             left = [one for one in batch if one.fence.job_id not in known]
             batch = [one for one in batch if one.fence.job_id in known]
-        self._settle(batch, accepted)
+        self._conclude(batch, accepted)
         return left
 
     async def _write_singly(
@@ -236,7 +237,7 @@ class Reporter:
             failed = msgspec.structs.replace(batch[0], decision=fail)
         await self._write(attempts.finish_jobs, [failed], is_last_word=True)
 
-    def _settle(self, batch: Sequence[Ended | Returned | Suspended], accepted: Sequence[int]) -> None:
+    def _conclude(self, batch: Sequence[Ended | Returned | Suspended], accepted: Sequence[int]) -> None:
         fences = [one.fence for one in batch]
         self._held.drop(fences)
         stale = list[Fence]()
@@ -246,9 +247,9 @@ class Reporter:
             self._events.emit("attempts.stale", fences=stale)
         self._events.emit("attempts.reported", batch=batch, accepted=len(accepted), stale=stale)
         freed = set[str | None]()
-        if self._letting_go:
-            freed = {self._letting_go[fence] for fence in fences if fence in self._letting_go}
+        if self._frees:
+            freed = {self._frees[fence] for fence in fences if fence in self._frees}
             # Who was declared lost meanwhile is reported by nobody.
             held = self._held.fences
-            self._letting_go = {fence: queue for fence, queue in self._letting_go.items() if fence in held}
-        self.settled(freed)
+            self._frees = {fence: queue for fence, queue in self._frees.items() if fence in held}
+        self.acknowledged(freed)

@@ -139,13 +139,13 @@ class Slots:
         else:
             self._held.drop([fence])
             # Its own transaction has ended it, and its limit has room.
-            self._reporter.settled(set() if frees is None else {frees})
+            self._reporter.acknowledged(set() if frees is None else {frees})
         return running, decision
 
     def _teller(self, queue: str) -> Callable[[], object]:
         """Return what tells of room in a limited queue, from any thread, though the slot is taken still."""
         tell = asyncio.get_running_loop().call_soon_threadsafe
-        return lambda: tell(self._reporter.settled, {queue})
+        return lambda: tell(self._reporter.acknowledged, {queue})
 
     def _heir(self, running: Running, decision: Transition | None) -> Fence | None:
         """Hand the permit of an attempt that ends its job on to one that was claimed ahead of it."""
