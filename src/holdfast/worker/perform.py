@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -109,14 +110,13 @@ class Performer:
         if isinstance(handler, Workflow):
             return None, self._go_on(running, handler, arguments)
         parameter = handler.signature.job_parameter
-        job = None
         is_surrounded = bool(self._app.middlewares) or handler.executor is not ON_LOOP
         if parameter is not None or is_surrounded:
             job = self._executors.job_for(running, handler.executor)
             if parameter is not None and handler.executor is not Executor.PROCESS:
                 arguments[parameter] = job
-        if is_surrounded:
-            return None, self._surrounded(running, handler, arguments, job)
+            if is_surrounded:
+                return None, self._surrounded(running, handler, arguments, job)
         call = handler.function(**arguments)
         try:
             # Many handlers never wait, and need no clock and no way to be stopped.
@@ -130,9 +130,7 @@ class Performer:
         execution = Execution(self._executors.ledger_for(running), workflow, arguments, self._customs)
         call: Callable[[], Awaitable[Any]] = execution.perform
         if self._app.middlewares:
-            job = self._executors.job_for(running, Executor.LOOP)
-            for middleware in reversed(self._app.middlewares):
-                call = _wrapped(middleware, job, call)
+            call = self._inside_middleware(self._executors.job_for(running, Executor.LOOP), call)
         return await self._on_loop(running, call())
 
     async def _on_loop(self, running: Running, call: Awaitable[Any]) -> Any:
@@ -163,7 +161,7 @@ class Performer:
                 task.uncancel()
 
     async def _surrounded(
-        self, running: Running, handler: Handler[Any, Any], arguments: dict[str, Any], job: Job | None
+        self, running: Running, handler: Handler[Any, Any], arguments: dict[str, Any], job: Job
     ) -> Any:
         async def innermost() -> Any:
             if handler.executor is Executor.LOOP:
@@ -172,12 +170,18 @@ class Performer:
                 raise asyncio.CancelledError
             return await self._executors.run(running, handler, arguments)
 
-        call: Callable[[], Awaitable[Any]] = innermost
-        for middleware in reversed(self._app.middlewares):
-            call = _wrapped(middleware, job, call)
+        call = self._inside_middleware(job, innermost)
         if handler.executor is Executor.LOOP:
             return await self._on_loop(running, call())
         return await call()
+
+    def _inside_middleware(
+        self, job: Job, call: Callable[[], Awaitable[Any]]
+    ) -> Callable[[], Awaitable[Any]]:
+        """Return *call* with the application's middleware around it, the first one outermost."""
+        for middleware in reversed(self._app.middlewares):
+            call = partial(middleware, job, call)
+        return call
 
     def _after_return(self, running: Running, returned: Any) -> Transition | None:
         if _is_over(running):
@@ -246,12 +250,6 @@ class Performer:
         own = None if handler is None else handler.policy.retry
         # What came past the registry must not keep an attempt from its end.
         return own if isinstance(own, Backoff) else DEFAULT_BACKOFF
-
-
-def _wrapped(
-    middleware: Callable[..., Awaitable[Any]], job: Job | None, call: Callable[[], Awaitable[Any]]
-) -> Callable[[], Awaitable[Any]]:
-    return lambda: middleware(job, call)
 
 
 class Misfit(Exception):
