@@ -114,38 +114,48 @@ async def family(
 
 
 async def _take_children(replay: Replay, spot: Spot, jobs: Sequence[NewJob], detail: dict[str, Any]) -> None:
-    fence = replay.ledger.fence
-    known = None if spot.entry is None else spot.entry.child_id
-    if known is None:
-        place = Place(
-            spot.branch.name, spot.place, spot.name, spot.kind, msgspec.json.encode(detail).decode()
-        )
-        found: int = await replay.ask(children.start_children(fence, place, jobs))
-        if not found:
-            # The cancel is on its way here, or finds the run asleep; one that is paused begins anew here.
-            await replay.wait(spot, Wait("its cancel or a resume", parks=True))
-        entry = Entry(spot.name, spot.kind, StepState.RUNNING, child_id=found, visited=True)
-        replay.history.put(spot.branch.name, spot.place, entry)
+    entry = spot.entry
+    if entry is None or entry.child_id is None:
+        found, lives = await _start_children(replay, spot, jobs, detail), True
     else:
-        found = known
+        # A run that wakes has just been told which of its families live: thousands need not ask one by one.
+        found, lives = entry.child_id, entry.waits
     reason = f"child {found}" if len(jobs) == 1 else f"{len(jobs)} children from {found} on"
-    # A run that wakes has just been told which of its families live: thousands need not ask one by one.
-    lives = known is None or (spot.entry is not None and spot.entry.waits)
-    while True:
-        if not lives:
-            take = children.take_children(
-                fence, spot.branch.name, spot.place, family=found, count=len(jobs), most=MAX_ENDS_BYTES
-            )
-            taken = await replay.ask(take)
-            if taken.text is not None:
-                _complete(replay, spot, taken.text)
-                return
-            error = _refusal(spot, taken, len(jobs))
-            if error is not None:
-                await replay.save(spot.note(StepState.FAILED, error=recorded(error)))
-                return
+    while lives or not await _have_ended(replay, spot, found, len(jobs)):
         lives = False
         await replay.wait(spot, Wait(reason, look=_next_look(replay), family=found))
+
+
+async def _start_children(replay: Replay, spot: Spot, jobs: Sequence[NewJob], detail: dict[str, Any]) -> int:
+    """Start a family at a place; answers the id of its first child, which stands for all of them."""
+    place = Place(spot.branch.name, spot.place, spot.name, spot.kind, msgspec.json.encode(detail).decode())
+    found: int = await replay.ask(children.start_children(replay.ledger.fence, place, jobs))
+    if not found:
+        # The cancel is on its way here, or finds the run asleep; one that is paused begins anew here.
+        await replay.wait(spot, Wait("its cancel or a resume", parks=True))
+    entry = Entry(spot.name, spot.kind, StepState.RUNNING, child_id=found, visited=True)
+    replay.history.put(spot.branch.name, spot.place, entry)
+    return found
+
+
+async def _have_ended(replay: Replay, spot: Spot, family: int, count: int) -> bool:
+    """Record how children ended, or why that will never be known; False: some live."""
+    take = children.take_children(
+        replay.ledger.fence,
+        spot.branch.name,
+        spot.place,
+        family=family,
+        count=count,
+        most=MAX_ENDS_BYTES,
+    )
+    taken = await replay.ask(take)
+    if taken.text is not None:
+        _complete(replay, spot, taken.text)
+        return True
+    error = _refusal(spot, taken, count)
+    if error is not None:
+        await replay.save(spot.note(StepState.FAILED, error=recorded(error)))
+    return error is not None
 
 
 def _refusal(spot: Spot, taken: Ends, count: int) -> HoldfastError | None:
