@@ -73,3 +73,36 @@ async def test_a_line_under_way_is_not_overtaken_by_the_report(
             assert await db.value("select count(*) from holdfast.finished_jobs") == 0
     await client.wait(handle.id, timeout=10)
     assert await db.fetch("select line from holdfast.job_logs") == [("hello",)]
+
+
+async def test_progress_whose_writing_fails_is_written_by_the_next_turn(
+    client: holdfast.Client,
+    work: Any,
+    db: ThrowawayDatabase,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A handler that says it once need not say it again because the database was away for a moment."""
+    app, finish, cut = holdfast.App(), asyncio.Event(), asyncio.Event()
+    run = Database.run
+
+    @app.job
+    async def work_on(job: holdfast.Job) -> None:
+        job.progress(0.5, "half")
+        await finish.wait()
+
+    async def cut_once(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        if statement.name == "report_progress" and not cut.is_set():
+            cut.set()
+            msg = "cut"
+            raise DatabaseUnavailable(msg)
+        return await run(database, statement, *rest)
+
+    monkeypatch.setattr(Database, "run", cut_once)
+    await work(app)
+    handle = await client.enqueue(work_on.job())
+    noted = "select count(*) from holdfast.live_jobs where progress_note = 'half'"
+    await eventually(lambda: db.value(noted))
+    assert cut.is_set()
+    finish.set()
+    await client.wait(handle.id, timeout=10)

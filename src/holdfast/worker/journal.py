@@ -87,6 +87,19 @@ class Journal(Service):
             progress, self._progress = self._progress, {}
             self._in_flight = frozenset(lines)
             self._forget_ended()
+        if not lines and not progress:
+            return IDLE
+        try:
+            await self._write_or_take_back(lines)
+            await self._write_progress(progress)
+        except HoldfastError:
+            self._take_progress_back(progress)
+            raise
+        # What comes in meanwhile waits, so that a chatty handler costs two writes a second.
+        await asyncio.sleep(WRITE_EVERY)
+        return 0.0
+
+    async def _write_or_take_back(self, lines: dict[Fence, list[LogLine]]) -> None:
         try:
             async with self._writing:
                 await self._write_lines([line for one in lines.values() for line in one])
@@ -95,14 +108,13 @@ class Journal(Service):
             raise
         finally:
             self._in_flight = frozenset()
-        for fence, (fraction, note) in progress.items():
+
+    async def _write_progress(self, progress: dict[Fence, tuple[float, str | None]]) -> None:
+        """Write the progress of each attempt, and leave in *progress* what could not be written."""
+        for fence, (fraction, note) in tuple(progress.items()):
             if not await self._database.run(attempts.report_progress(fence, fraction, note)):
                 self._lost(fence)
-        if not lines and not progress:
-            return IDLE
-        # What comes in meanwhile waits, so that a chatty handler costs two writes a second.
-        await asyncio.sleep(WRITE_EVERY)
-        return 0.0
+            del progress[fence]
 
     def settle(self, fences: Sequence[Fence]) -> asyncio.Future[None] | None:
         """Write the last lines of attempts that are about to be reported; None where there are none."""
@@ -130,6 +142,12 @@ class Journal(Service):
         if lost := sum(len(first) for fence, first in lines.items() if fence not in held):
             self.events.emit("log.lost", error=error, lines=lost)
         self._woken.set()
+
+    def _take_progress_back(self, unwritten: dict[Fence, tuple[float, str | None]]) -> None:
+        """Leave it to the next turn, unless there is newer progress or the attempt has ended."""
+        with self._lock:
+            left = {fence: one for fence, one in unwritten.items() if fence in self._held.running}
+            self._progress = left | self._progress
 
     async def _write_last(self, fences: Sequence[Fence]) -> None:
         lines: list[LogLine] = []
