@@ -22,7 +22,7 @@ class Roster:
     """Begins, stops and reports assignments.
 
     An assignment is held until the server has heard of its end, also through a restart of the runner.
-    *number* counts the requests of this term.
+    *numbers* counts the requests of this term.
     """
 
     def __init__(self, bench: Bench, state: StateFolder) -> None:
