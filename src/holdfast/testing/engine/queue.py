@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from holdfast.engine import Cancel, Complete, Engine, Fail, Outcome, Release, Renewal, Retry, Snooze, Suspend
+from holdfast.errors import DuplicateJob, InputInvalid
 from holdfast.testing.engine.ground import KIND, EngineGround, Undone, begun, one, refused
 
 
@@ -39,11 +40,22 @@ class QueueConformance:
         assert sorted(claimed) == sorted(wanted)
 
     async def test_the_best_goes_first_and_then_the_oldest(self, ground: EngineGround) -> None:
-        """Priority 0 comes before 5; among equals it is first in, first out."""
+        """Priority 0 comes before 5; among equals it is first in, first out; no more come than is asked."""
         engine = await ground.worker()
-        late, later = [(await engine.queue.enqueue(KIND, {})).id for _ in range(2)]
+        late, later, last = [(await engine.queue.enqueue(KIND, {})).id for _ in range(3)]
         urgent = (await engine.queue.enqueue(KIND, {}, priority=0)).id
-        assert [claim.run_id for claim in await engine.queue.claim(3)] == [urgent, late, later]
+        claims = [await engine.queue.claim(2), await engine.queue.claim(), await engine.queue.claim(10)]
+        assert [[one.run_id for one in some] for some in claims] == [[urgent, late], [later], [last]]
+
+    async def test_what_cannot_be_enqueued_is_refused(self, ground: EngineGround) -> None:
+        """A unique key that is taken is an error where that is wanted, and so is a spec that is no data."""
+        engine = await ground.worker()
+        await engine.queue.enqueue(KIND, {}, unique_key="order 7")
+        with refused(DuplicateJob):
+            await engine.queue.enqueue(KIND, {}, unique_key="order 7", unique_policy="reject")
+        with refused(InputInvalid):
+            await engine.queue.enqueue(KIND, {"order": object()})
+        assert len(await engine.queue.claim(10)) == 1
 
     async def test_a_run_of_another_kind_is_left_for_others(self, ground: EngineGround) -> None:
         """An engine is given only what it knows."""

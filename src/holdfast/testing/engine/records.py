@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.engine import Activity, Complete, Release, StepState
-from holdfast.errors import StateConflict
+from holdfast.errors import PayloadTooLarge, StateConflict
 from holdfast.testing.engine.ground import EngineGround, begun, one, refused, report
 
 
@@ -49,6 +49,20 @@ class CheckpointConformance:
         await new.checkpoints.save(await one(new), "new")
         with refused(StateConflict):
             await old.checkpoints.load(claim.run_id)
+
+    async def test_each_run_has_a_checkpoint_of_its_own(self, ground: EngineGround) -> None:
+        """What one saves or forgets is nothing to another; what is too large replaces nothing."""
+        engine = await ground.worker()
+        claim, other = await begun(engine), await begun(engine)
+        await engine.checkpoints.save(claim, "mine")
+        assert await engine.checkpoints.load(other.run_id) is None
+        await engine.checkpoints.save(other, "theirs")
+        with refused(PayloadTooLarge):
+            await engine.checkpoints.save(claim, "x" * (1024 * 1024))
+        assert await engine.checkpoints.delete(other) is True
+        saved = await engine.checkpoints.load(claim.run_id)
+        assert saved is not None
+        assert saved.state == "mine"
 
     async def test_a_state_outlives_its_attempt(self, ground: EngineGround) -> None:
         """The next attempt goes on from what the last one has saved."""
@@ -94,6 +108,25 @@ class WatchConformance:
         steps = await engine.progress.read(claim.run_id)
         assert [step.place for step in steps] == list(range(50))
         assert {step.state for step in steps} == {StepState.COMPLETED}
+        after = (steps[19].branch, steps[19].place)
+        assert list(await engine.progress.read(claim.run_id, after=after, limit=20)) == list(steps[20:40])
+
+    async def test_a_newer_attempt_takes_over_what_is_not_done(self, ground: EngineGround) -> None:
+        """It begins its tries anew, and what an attempt before it has completed stays as it was."""
+        dead, heir = await ground.worker(), await ground.worker()
+        stale = await begun(dead)
+        dead.progress.report(stale, report(StepState.COMPLETED, 0))
+        dead.progress.report(stale, report(StepState.RETRYING, 1, tries=3))
+        await dead.progress.settle()
+        await ground.lapse(dead)
+        await heir.queue.rescue()
+        claim = await one(heir)
+        for place in range(2):
+            heir.progress.report(claim, report(StepState.RUNNING, place))
+        await heir.progress.settle()
+        done, begun_anew = await heir.progress.read(claim.run_id)
+        assert (done.state, done.attempt) == (StepState.COMPLETED, 1)
+        assert (begun_anew.state, begun_anew.attempt, begun_anew.tries) == (StepState.RUNNING, 2, 1)
 
     async def test_each_branch_of_each_run_has_rows_of_its_own(self, ground: EngineGround) -> None:
         """A step on two branches is two rows, another run has none of them, and details come back whole."""
@@ -128,6 +161,8 @@ class WatchConformance:
         assert first.error["message"] == "away"
         assert (second.tried, second.result, second.error) == (2, {"receipt": 1}, None)
         assert await engine.activities.read(claim.run_id, after=first.id) == [second]
+        assert await engine.activities.read(claim.run_id, limit=1) == [first]
+        assert list(await engine.activities.read(10**12)) == []
 
     async def test_what_is_watched_is_there_when_the_run_has_ended(self, ground: EngineGround) -> None:
         """Notes that are on their way when an attempt ends are written before its lease is gone."""

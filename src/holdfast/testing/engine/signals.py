@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -60,6 +61,29 @@ class SignalConformance:
         assert await engine.signals.take(claim, "go", place=2) is None
         assert await engine.signals.take(claim, "stop", place=3) is None
 
+    async def test_a_place_has_its_signal_for_good(self, ground: EngineGround) -> None:
+        """The next attempt gets the same one there; another branch and another run have their own."""
+        dead, heir = await ground.worker(), await ground.worker()
+        stale, other = await begun(dead), await begun(heir)
+        for payload in ("first", "second"):
+            await dead.signals.send(stale.run_id, "go", payload)
+        assert await dead.signals.take(stale, "go", place=0) == Signal("first")
+        assert await heir.signals.take(other, "go", place=0) is None
+        await ground.lapse(dead)
+        await heir.queue.rescue()
+        claim = await one(heir)
+        assert await heir.signals.take(claim, "go", place=0) == Signal("first")
+        assert await heir.signals.take(claim, "go", place=0, branch="left") == Signal("second")
+
+    async def test_a_signal_that_meets_a_suspension_is_not_lost(self, ground: EngineGround) -> None:
+        """Sent in the moment in which its run falls asleep, it wakes the run all the same."""
+        engine, other = await ground.worker(), await ground.worker()
+        for _ in range(10):
+            claim = await begun(engine)
+            asleep = engine.queue.end(claim, Suspend("a word", signals=("go",)))
+            await asyncio.gather(asleep, other.signals.send(claim.run_id, "go"))
+            await engine.queue.end(await one(engine), Complete())
+
     async def test_a_signal_wakes_whoever_is_suspended_for_it(self, ground: EngineGround) -> None:
         """Whether it comes before the run falls asleep or after; one of another name does not."""
         engine = await ground.worker()
@@ -85,9 +109,10 @@ class SignalConformance:
         assert await engine.signals.take(claim, "go", place=1) is None
 
     async def test_a_run_that_has_ended_takes_no_signals(self, ground: EngineGround) -> None:
-        """Whoever sends one hears of it."""
+        """Whoever sends one hears of it, and so does who sends one to a run that never was."""
         engine = await ground.worker()
         claim = await begun(engine)
         await engine.queue.end(claim, Complete())
-        with refused(RunEnded):
-            await engine.signals.send(claim.run_id, "go")
+        for run_id in (claim.run_id, 10**12):
+            with refused(RunEnded):
+                await engine.signals.send(run_id, "go")
