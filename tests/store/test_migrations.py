@@ -27,6 +27,10 @@ from tests.store.scene import KIND, Scene
 
 RIVALS_WAITING = """
     select count(*) from pg_stat_activity where application_name ~ '^rival' and wait_event_type = 'Lock'"""
+RIVAL_OUTLASTS_ITS_TIMEOUT = """
+    select count(*) from pg_stat_activity
+    where application_name = 'rival' and wait_event_type = 'Lock'
+      and clock_timestamp() - query_start > interval '200 ms'"""
 OBJECTS = """
     select c.relkind::text, c.relname from pg_class c where c.relnamespace = to_regnamespace($1)
     union all
@@ -92,6 +96,41 @@ async def test_two_that_migrate_at_once_apply_every_step_once(bare: Database) ->
         applied = [step.number for run in runs for step in await run]
     assert sorted(applied) == [step.number for step in migrations()]
     await migrate.check(bare)
+
+
+@pytest.mark.parametrize("setting", ["lock_timeout", "statement_timeout"])
+async def test_whoever_comes_second_waits_whatever_timeouts_its_role_has(
+    bare: Database, setting: str
+) -> None:
+    """Timeouts of the role end no wait for another one's migration; they are there again for the rest."""
+    joined = "&" if "?" in bare.config.dsn else "?"
+    address = f"{bare.config.dsn}{joined}{setting}=50ms"
+    async with AsyncExitStack() as stack:
+        rival = Database(replace(bare.config, dsn=address, application_name="rival"))
+        await rival.open()
+        stack.push_async_callback(rival.close)
+        holding = await bare.connect()
+        stack.callback(holding.terminate)
+        transaction = holding.transaction()
+        await transaction.start()
+        await holding.execute(
+            "select pg_advisory_xact_lock(hashtext('holdfast migrate'), hashtext('bare_test'))"
+        )
+        turn = asyncio.create_task(waited_for_its_turn(rival, setting))
+        async with asyncio.timeout(20):
+            # A lock wait has no event.
+            while not (turn.done() or await holding.fetchval(RIVAL_OUTLASTS_ITS_TIMEOUT)):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        await transaction.rollback()
+        assert await turn == "50ms"
+
+
+async def waited_for_its_turn(database: Database, setting: str) -> str:
+    """Wait as a migration does; answers what the setting is afterwards."""
+    async with database.transaction() as connection:
+        await migrate._begin(connection, database.schema)
+        shown: str = await connection.fetchval(f"show {setting}")
+        return shown
 
 
 async def test_a_schema_that_was_never_migrated_says_so(bare: Database) -> None:

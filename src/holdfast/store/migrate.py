@@ -129,9 +129,12 @@ async def _begin(connection: Connection, schema: str) -> None:
 
 
 async def _take_turn(connection: Connection, schema: str) -> None:
+    # Whoever comes second has nothing to hurry for; what is done to tables keeps to the role's own timeouts.
+    await connection.execute("set local lock_timeout = 0; set local statement_timeout = 0")
     await connection.execute(
         "select pg_advisory_xact_lock(hashtext('holdfast migrate'), hashtext($1))", schema, timeout=LONGEST
     )
+    await connection.execute("set local lock_timeout to default; set local statement_timeout to default")
     # A role without the right to create schemas may still own one that exists.
     if not await connection.fetchval("select 1 from pg_namespace where nspname = $1", schema):
         await connection.execute(f'create schema "{schema}"')
