@@ -1,4 +1,4 @@
-// graphile-worker: 24 jobs at once out of a local queue of 2,000, completions batched without delay.
+// graphile-worker: 24 jobs at once, 200 where handlers wait, out of a local queue of 2,000, completions batched without delay.
 import { dsn, fromEnvironment, handle, load, main, padding } from "./protocol.mjs";
 
 const { Logger, makeWorkerUtils, run, runMigrations } = await fromEnvironment("graphile-worker");
@@ -48,7 +48,7 @@ const peer = {
       taskList: { job: ({ number }) => handle(number) },
       preset: {
         worker: {
-          concurrentJobs: load.slots || 24,
+          concurrentJobs: load.slots || (load.kind === "ms" ? 200 : 24),
           localQueue: { size: 2000 },
           completeJobBatchDelay: 0,
           failJobBatchDelay: 0,

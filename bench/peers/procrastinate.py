@@ -77,7 +77,7 @@ class Procrastinate(Peer):
         worker = asyncio.create_task(
             self.app.run_worker_async(
                 queues=queues,
-                concurrency=self.load.slots or 30,
+                concurrency=self.load.slots or (200 if self.load.kind == "ms" else 30),
                 install_signal_handlers=False,
                 shutdown_graceful_timeout=5,
             )
