@@ -137,6 +137,7 @@ def test_a_bad_address_never_shows_its_password(tmp_path: Path) -> None:
             "postgresql://host/x?user=u&password=***&sslmode=require",
         ),
         ("postgresql://u:a:b%40c@host:5432/x", "postgresql://u:***@host:5432/x"),
+        ("postgresql://u:hunt@r2@host:5432/x", "postgresql://u:***@host:5432/x"),
     ],
 )
 def test_an_address_is_shown_without_its_password(address: str, shown: str) -> None:

@@ -37,7 +37,7 @@ DAY = 86_400.0
 MIB = 1024 * 1024
 
 _URL = r"(?s)postgres(ql)?://.*"
-_PASSWORD = re.compile(r"(?P<before>://[^/@?]*?:)[^@/?]+(?=@)|(?P<query>[?&]password=)[^&]*")
+_PASSWORD = re.compile(r"(?P<before>://[^/@?]*?:)[^/?]+(?=@)|(?P<query>[?&]password=)[^&]*")
 
 
 def _setting(default: Any, rule: Rule, about: str, *, secret: bool = False) -> Any:
