@@ -1,6 +1,10 @@
 """Inline mode runs each job inside enqueue, with the real client's checks."""
 
+import asyncio
 import logging
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -259,6 +263,42 @@ def test_jobs_run_inline_without_asyncio(app: holdfast.App) -> None:
         with pytest.raises(ValueError, match="no such luck"):
             client.enqueue(request(app, "broken"))
     assert [job.outcome for job in client.jobs] == ["completed"] * 5 + ["retried"]
+
+
+def test_sync_handlers_run_inline_without_a_loop(app: holdfast.App) -> None:
+    """As in a worker: it may run one of its own, use what refuses to work beside one, and enqueue."""
+    client, tenant = SyncInlineClient(app), ContextVar("tenant", default="nobody")
+
+    @app.middleware
+    async def choose(_job: holdfast.Job, call: Callable[[], Awaitable[Any]]) -> Any:
+        await asyncio.sleep(0)
+        tenant.set("ada")
+        return await call()
+
+    @app.job
+    async def ask() -> str:
+        return tenant.get()
+
+    @app.job
+    def visit(further: bool) -> Any:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        if further:
+            return client.wait(client.enqueue(visit.job(False)).id)
+        return threading.get_ident(), tenant.get(), asyncio.run(asyncio.sleep(0, "slept"))
+
+    @app.job
+    def wander() -> None:
+        raise StopIteration
+
+    here = [threading.get_ident(), "ada", "slept"]
+    assert client.wait(client.enqueue(visit.job(True)).id) == here
+    assert client.wait(client.enqueue(ask.job()).id) == "ada"
+    assert tenant.get() == "nobody"
+    with pytest.raises(InputInvalid, match="test runs with drain"):
+        client.run(1)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        client.enqueue(wander.job())
 
 
 def test_no_file_is_left_inline(app: holdfast.App) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -173,10 +173,16 @@ class InlineClient:
         await self._run(job)
         return JobHandle(job.id)
 
+    async def _call(self, function: Callable[[], Any]) -> Any:
+        """Call a sync handler."""
+        return function()
+
     async def _run(self, job: InlineJob) -> None:
         running = Running.now(job.claimed())
         # A task of its own, so that a timeout of the handler is not mistaken for one of the caller.
-        decision = await asyncio.create_task(Performer(self._app, InlinePlaces(job)).perform(running))
+        decision = await asyncio.create_task(
+            Performer(self._app, InlinePlaces(job, self._call)).perform(running)
+        )
         job.note(decision)
         if self._raises and running.error is not None:
             raise running.error

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -130,10 +131,10 @@ class InlineJob:
 
 
 class InlinePlaces:
-    """Where handlers run inline: all of them right here."""
+    """Where handlers run inline: all of them right here; *call* calls the sync ones."""
 
-    def __init__(self, job: InlineJob) -> None:
-        self._job = job
+    def __init__(self, job: InlineJob, call: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        self._job, self._call = job, call
 
     def job_for(self, running: Running, executor: Executor) -> Job:
         """Make the `Job` that the handler gets."""
@@ -144,7 +145,7 @@ class InlinePlaces:
         """Call a sync handler; one for a process has not been given its job yet."""
         name = handler.signature.job_parameter
         own = {} if name is None or name in arguments else {name: running.job}
-        return handler.function(**arguments, **own)
+        return await self._call(partial(handler.function, **arguments, **own))
 
     async def note_begun(self, running: Running) -> bool:  # noqa: ARG002
         """Say yes: nothing is recorded here."""
