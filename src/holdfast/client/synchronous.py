@@ -109,7 +109,7 @@ class SyncClient:
     ) -> list[JobHandle]:
         """Enqueue many jobs, all or none; answers their handles in order.
 
-        Their ids grow in that order among those of one queue and priority.
+        Their ids grow in that order, of a thousand and more only among those of one queue and priority.
         The options hold for all of them, but for those that `JobRequest.with_options` gave to one.  What can
         be read only once, such as a generator, is read while the database takes in what it gave before.
         """

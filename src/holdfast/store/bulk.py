@@ -120,8 +120,9 @@ class Load:
         for begin in range(0, len(jobs), CHUNK):
             chunk, ids = jobs[begin : begin + CHUNK], reserved.ids[begin : begin + CHUNK]
             alike, given = _alike(chunk), ids
-            if len(alike) > 1:
-                # Jobs of a line are claimed together, so they lie together, in indexes by id as well.
+            if len(alike) > 1 and len(chunk) == CHUNK:
+                # Jobs of a line are claimed together, so they lie together, in indexes by id as well.  Fewer
+                # keep the ids, and places, in the order given.
                 lines = [_LINE(job) for job in chunk]
                 numbered = sorted(range(len(chunk)), key=lines.__getitem__)
                 given = [one for _, one in sorted(zip(numbered, ids, strict=True))]
