@@ -15,6 +15,7 @@ from holdfast.engine import (
     Complete,
     EngineConfig,
     EngineStore,
+    Fail,
     Release,
     Renewal,
     StepReport,
@@ -166,6 +167,57 @@ async def test_an_end_waits_for_a_database_that_is_away(
     await store.queue.end(claim, Complete(7))
     assert next(failing, None) is None
     assert await db.value("select result::int from holdfast.job_overview") == 7
+
+
+@pytest.mark.parametrize("outcome", [Complete(7), Suspend("a rest", delay=60), Release()])
+@pytest.mark.parametrize("max_attempts", [1, 2])
+async def test_an_end_that_came_after_a_rescue_is_refused(
+    opened: OpenStore,
+    db: ThrowawayDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: Any,
+    max_attempts: int,
+) -> None:
+    """A try whose answer was lost may not have arrived; what has ended is not this engine's work then."""
+    store, other = await opened(), await opened()
+    await store.queue.enqueue(KIND, {}, max_attempts=max_attempts)
+    [claim] = await store.queue.claim()
+    away_at_first(store, monkeypatch)
+    expired = "update holdfast.workers set ttl = '0', expires_at = '-infinity' where id = $1"
+    await db.fetch(expired, claim.worker_id)
+    assert [one.job_id for one in await other.queue.rescue()] == [claim.run_id]
+    with pytest.raises(holdfast.LeaseLost):
+        await store.queue.end(claim, outcome)
+
+
+@pytest.mark.parametrize(
+    "outcome", [Complete(7), Fail("no"), Cancel(), Release(), Suspend("a rest", delay=60)]
+)
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_an_end_whose_answer_was_lost_is_this_engines_own(
+    opened: OpenStore,
+    client: holdfast.Client,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: Any,
+    cancelled: bool,
+) -> None:
+    """The next try finds that it has ended, and that it ended so."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    if cancelled:
+        await client.cancel(claim.run_id)
+    run, answers = store._database.run, iter(range(1))
+
+    async def lost(*arguments: Any) -> Any:
+        answer = await run(*arguments)
+        if next(answers, None) is not None:
+            msg = "the connection broke"
+            raise holdfast.DatabaseUnavailable(msg)
+        return answer
+
+    monkeypatch.setattr(store._database, "run", lost)
+    await store.queue.end(claim, outcome)
 
 
 async def test_a_delay_is_not_prolonged_by_a_database_that_was_away(

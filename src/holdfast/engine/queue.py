@@ -20,10 +20,12 @@ from holdfast.engine.outcomes import Outcome, transition
 from holdfast.engine.standing import Standing
 from holdfast.errors import BackoffInvalid, DatabaseUnavailable, LeaseLost, OptionInvalid
 from holdfast.model.job import ClaimedJob, JobHandle
+from holdfast.model.outcome import Outcome as JobOutcome
 from holdfast.model.outcome import PutBack, Suspend, Transition
 from holdfast.model.worker import Renewal
 from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff, backoff_from_json
 from holdfast.rules.outcome import released
+from holdfast.rules.reports import outcome_of
 from holdfast.store import attempts, jobs, leader, leases, runs, workers
 from holdfast.store.attempts import Demand, Ended, Fence, Returned
 from holdfast.store.database import Database
@@ -128,8 +130,15 @@ class PostgresQueue:
             pause = min(LONGEST_PAUSE, pause * 2)
         self._held.pop(claim.fence, None)
         # The answer of an earlier try may be what was lost: then the attempt has ended by now, as was wanted.
-        if not ended and not doubtful:
-            raise LeaseLost(claim.run_id, claim.attempt)
+        if not ended and not (doubtful and await self._has_ended(claim, decision)):
+            raise LeaseLost(*claim.fence)
+
+    async def _has_ended(self, claim: Claim, decision: Transition) -> bool:
+        """Read in history whether an attempt has ended in this way, and not by a rescue."""
+        outcomes = await self._database.run(attempts.attempt_outcomes(claim.fence))
+        if isinstance(decision, Suspend):
+            return JobOutcome.SUSPENDED in outcomes
+        return any(outcome_of(decision, cancel_requested=wished) in outcomes for wished in (False, True))
 
     async def rescue(self) -> list[Rescued]:
         """Take runs from workers whose lease has run out; none where a leader does so already."""

@@ -248,6 +248,11 @@ def cancel_requests(held: Collection[Fence]) -> Statement[list[Fence]]:
     return Statement("cancel_requests", _SQL["cancel_requests"], parameters, _fences)
 
 
+def attempt_outcomes(fence: Fence) -> Statement[list[str]]:
+    """Find how an attempt has ended; nothing: it has not."""
+    return Statement("attempt_outcomes", _SQL["attempt_outcomes"], tuple(fence), column)
+
+
 def held_attempts(worker_id: int) -> Statement[list[Fence]]:
     """Find everything that a worker holds."""
     return Statement("held_attempts", _SQL["held_attempts"], (worker_id,), _fences)

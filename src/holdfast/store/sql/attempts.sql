@@ -223,6 +223,12 @@ returning l.job_id;
 select l.job_id, l.attempt from holdfast.live_jobs l
 where l.job_id = any ($1::text::bigint[]) and l.state in ('claimed', 'running') and l.cancel_requested_at is not null;
 
+-- name: attempt_outcomes
+-- How an attempt has ended, as history says; no row: it has not.
+select a.outcome from holdfast.attempts a where a.job_id = $1::bigint and a.attempt = $2::integer
+union all
+select f.outcome from holdfast.finished_jobs f where f.job_id = $1::bigint and f.attempt = $2::integer;
+
 -- name: held_attempts
 -- Everything that a worker holds: what a released or restarted worker compares itself with.
 select l.job_id, l.attempt from holdfast.live_jobs l where l.worker_id = $1::bigint;
