@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from holdfast.cli import main
 from holdfast.cli.pouring import Numbered, Pouring
 from holdfast.client.intake import Intake
 from holdfast.client.operator import Operator
-from holdfast.errors import ServerUnavailable
+from holdfast.errors import DatabaseUnavailable, HoldfastError, ServerUnavailable, TokenInvalid
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.model.token import Role
 from holdfast.testing import ThrowawayDatabase
@@ -171,32 +172,50 @@ async def test_lines_over_a_service_keep_to_its_pace(
     assert await db.value("select count(*) from holdfast.jobs") == 1200
 
 
+@dataclass
 class Shut:
-    """A way in that takes one batch and is then closed."""
+    """A way in that takes so many batches of one or two lines, and then comes to an error."""
 
-    taken = 0
+    error: HoldfastError
+    takes: int = 1
 
     def parts(self, numbered: Numbered) -> Iterator[Numbered]:
-        """Each line on its own."""
-        return iter([[one] for one in numbered])
+        """The first line on its own, then the others."""
+        return iter([numbered[:1], numbered[1:]])
 
     async def put(self, rows: list[NewJob]) -> list[JobHandle]:
-        """Take the first line and no other."""
-        if self.taken or not rows:
-            raise ServerUnavailable("http://x", "it is closed")
-        self.taken += 1
-        return [JobHandle(self.taken)]
+        """Take them, or none any more."""
+        if not self.takes:
+            raise self.error
+        self.takes -= 1
+        return [JobHandle(id) for id, _ in enumerate(rows, 1)]
 
 
-@pytest.mark.parametrize(("atomic", "told"), [(False, "what stands before line 7 is enqueued\n"), (True, "")])
+KNOWN = "what stands before line 7 is enqueued"
+LOOK = "may be enqueued too: look with `holdfast jobs list` before you send them again"
+KEYS = "a line with a unique_key makes no second job while its first one lives"
+CLOSED, AWAY = ServerUnavailable("http://x", "it is closed"), DatabaseUnavailable("it is away")
+
+
+@pytest.mark.parametrize(
+    ("error", "takes", "atomic", "told"),
+    [
+        (TokenInvalid("a token is missing"), 1, False, f"{KNOWN}\n"),
+        (TokenInvalid("a token is missing"), 0, False, ""),
+        (CLOSED, 1, False, f"{KNOWN}; lines 7 to 9 {LOOK}; {KEYS}\n"),
+        (AWAY, 1, False, f"{KNOWN}; lines 7 to 9 {LOOK}; {KEYS}\n"),
+        (CLOSED, 0, False, f"line 4 {LOOK}; {KEYS}\n"),
+        (AWAY, 1, True, ""),
+    ],
+)
 async def test_a_stream_that_ends_early_says_how_far_it_came(
-    capsys: pytest.CaptureFixture[str], atomic: bool, told: str
+    capsys: pytest.CaptureFixture[str], error: HoldfastError, takes: int, atomic: bool, told: str
 ) -> None:
-    """Whoever goes on from there neither loses a line nor enqueues one twice."""
+    """Whoever goes on from there loses no line, and knows of which it could enqueue one twice."""
     job = NewJob(kind="greet", args="{}")
     pouring = Pouring(Intake(None, {}), skip_bad=False, atomic=atomic)
-    with pytest.raises(ServerUnavailable):
-        await pouring._put(Shut(), [(4, job), (7, job), (8, job)])
+    with pytest.raises(type(error)):
+        await pouring._put(Shut(error, takes), [(4, job), (7, job), (9, job)])
     assert capsys.readouterr().err.removeprefix("holdfast: ") == told
 
 

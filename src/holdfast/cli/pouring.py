@@ -18,7 +18,15 @@ from holdfast.cli.lines import LONGEST_LINE, Batch, LineReader
 from holdfast.cli.output import counted, print_json, tell
 from holdfast.cli.progress import counting
 from holdfast.client.intake import Intake, job_text
-from holdfast.errors import DuplicateJob, HoldfastError, InputInvalid, LineInvalid, UnknownKind
+from holdfast.errors import (
+    DatabaseUnavailable,
+    DuplicateJob,
+    HoldfastError,
+    InputInvalid,
+    LineInvalid,
+    ServerUnavailable,
+    UnknownKind,
+)
 from holdfast.model.job import JobHandle, NewJob
 from holdfast.store import bulk
 from holdfast.store.database import Connection, Database, own_errors
@@ -131,10 +139,21 @@ class Pouring:
             return await funnel.put([job for _, job in part])
         except (DuplicateJob, InputInvalid, UnknownKind):
             raise
-        except HoldfastError:
-            if self._statuses and not self.atomic:
-                tell(f"holdfast: what stands before line {part[0][0]} is enqueued", err=True)
+        except HoldfastError as error:
+            if reached := "" if self.atomic else "; ".join(self._reached(part, error)):
+                tell(f"holdfast: {reached}", err=True)
             raise
+
+    def _reached(self, part: Numbered, error: HoldfastError) -> Iterator[str]:
+        """Say which lines are enqueued where *part* came to *error*, and which of them may be."""
+        (first, _), (last, _) = part[0], part[-1]
+        if self._statuses:
+            yield f"what stands before line {first} is enqueued"
+        if isinstance(error, (DatabaseUnavailable, ServerUnavailable)):
+            # It may have been done, and only its answer lost.
+            lines = f"line {first}" if first == last else f"lines {first} to {last}"
+            yield f"{lines} may be enqueued too: look with `holdfast jobs list` before you send them again"
+            yield "a line with a unique_key makes no second job while its first one lives"
 
     def _refuse(self, number: int, problem: str) -> None:
         rest = "nothing is enqueued" if self.atomic else "what stands before it is enqueued, nothing after it"
