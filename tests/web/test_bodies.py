@@ -1,9 +1,13 @@
 """What cannot be used is refused at the door, with the documented problem, and nothing is enqueued."""
 
+from typing import Any
+
 import pytest
 
-from holdfast.model.problem import MEDIA_TYPE
+from holdfast.errors import DatabaseRefused, DatabaseUnavailable, HoldfastError
+from holdfast.model.problem import MEDIA_TYPE, problem_type
 from holdfast.model.token import Role
+from holdfast.store.database import Database
 from holdfast.testing import ThrowawayDatabase
 from tests.web.conftest import Service
 
@@ -121,3 +125,30 @@ async def test_a_database_that_is_away_is_a_503(service: Service) -> None:
     assert int(answer.headers["retry-after"]) >= 1
     assert answer.json()["type"] == "urn:holdfast:problem:database-unavailable"
     assert service.probe.seen("request.failed")
+
+
+WHERE = "at postgresql://ada@10.0.0.7/shop"
+
+
+@pytest.mark.parametrize("kind", [DatabaseUnavailable, DatabaseRefused])
+async def test_where_the_database_is_is_told_to_nobody_without_a_token(
+    service: Service, monkeypatch: pytest.MonkeyPatch, kind: type[HoldfastError]
+) -> None:
+    """Neither on the way of the framework nor on the express lane; the log has it, and who may come in."""
+    caller, anybody = await service.caller(Role.VIEWER), await service.caller(text="holdfast_any")
+    error = kind(f"PostgreSQL lets nobody in {WHERE}")
+
+    async def away(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("holdfast.web.gate.REMEMBERED", 3600.0)
+    assert (await caller.get(JOBS)).status_code == 200
+    monkeypatch.setattr(Database, "run", away)
+    refusals = [await anybody.get(JOBS), await anybody.post("/runner/v1/claim", json={"count": 1})]
+    for refusal in refusals:
+        assert (refusal.status_code, WHERE in refusal.text) == (503, False)
+        assert refusal.json()["detail"].startswith("the database cannot be reached")
+        assert refusal.json()["type"] == problem_type(kind)
+    assert [fields["error"] for fields in service.probe.seen("request.failed")] == [error, error]
+    answer = await caller.get("/api/v1/jobs/1/events")
+    assert (answer.status_code, answer.json()["detail"]) == (503, str(error))

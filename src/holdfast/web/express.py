@@ -106,7 +106,7 @@ class Express:
         except _HungUp:
             return _Answer(HUNG_UP, b"")
         except HoldfastError as error:
-            return _problem(*problem_of(error, self._events, scope["path"]))
+            return _problem(*problem_of(error, self._events, scope))
         except Exception as error:
             return _problem(fault_problem(error, self._events, scope["path"]), {})
 

@@ -10,6 +10,7 @@ from typing import Any
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
+from litestar.types import Scope
 
 from holdfast import errors
 from holdfast.errors import HoldfastError
@@ -79,6 +80,8 @@ _PROTOCOL = {
     413: ("body-too-large", "the body of the request is larger than this route takes"),
 }
 _OTHER = ("request-refused", "the request was refused")
+# All that the gate does before it knows a caller is to ask the database.
+_UNUSABLE = "the database cannot be reached, or not be used, as the log of the service describes"
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -107,14 +110,14 @@ def documented(raises: Iterable[type[BaseException]], *, takes_body: bool = Fals
 
 def answer_error(request: AnyRequest, error: HoldfastError) -> Response[Problem]:
     """Answer an error of Holdfast."""
-    return _response(*problem_of(error, request.app.state.events, request.scope["path"]))
+    return _response(*problem_of(error, request.app.state.events, request.scope))
 
 
-def problem_of(error: HoldfastError, events: Events, path: str) -> tuple[Problem, dict[str, str]]:
+def problem_of(error: HoldfastError, events: Events, scope: Scope) -> tuple[Problem, dict[str, str]]:
     """Return the problem that an error is answered with, and the headers that go with it."""
     status = status_of(type(error))
     if status >= 500:
-        events.emit("request.failed", path=path, error=error)
+        events.emit("request.failed", path=scope["path"], error=error)
     headers = {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="holdfast"'
@@ -122,12 +125,16 @@ def problem_of(error: HoldfastError, events: Events, path: str) -> tuple[Problem
         headers["Retry-After"] = str(math.ceil(getattr(error, "retry_after", 1.0)))
     if isinstance(error, errors.LogOffsetWrong):
         headers["Holdfast-Offset"] = str(error.size)
+    detail = str(error)
     facts = {name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)}
+    if status >= 500 and scope.get("auth") is None:
+        # Whoever is asked for a token has not shown yet that he may know where the database is, and as whom.
+        detail, facts = _UNUSABLE, {}
     problem = Problem(
         type=problem_type(type(error)),
         title=HTTPStatus(status).phrase,
         status=status,
-        detail=str(error),
+        detail=detail,
         facts=facts,
     )
     return problem, headers
