@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -17,7 +18,7 @@ from holdfast.rules.access import allows
 from holdfast.store.runners import NewRunner, attach_token, register_runner
 from holdfast.store.statement import Statement
 from holdfast.store.tokens import Grant, create_token
-from holdfast.testing import ThrowawayDatabase
+from holdfast.testing import Clock, ThrowawayDatabase
 from holdfast.web import gate
 from tests.web.conftest import Serve, Service
 from tests.web.rights import NOTHING, OPEN, RIGHTS
@@ -147,6 +148,23 @@ async def test_a_token_that_is_revoked_while_it_is_looked_up_is_not_remembered(
     monkeypatch.setattr(db.database, "run", slow)
     statuses = [(await caller.get("/api/v1/jobs")).status_code for _ in range(2)]
     assert statuses == [200, 401]
+
+
+async def test_a_token_is_not_remembered_for_longer_than_it_is_good(
+    service: Service, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody notifies of its end: from the moment on at which it expires it is looked up each time."""
+    monkeypatch.setattr("holdfast.web.gate.REMEMBERED", 3600.0)
+    moment = datetime.now(UTC)
+    # The clock of the database is an hour behind, so that it is good there once its time is over here.
+    await Clock(db).set(moment - timedelta(hours=1))
+    text, record = await service.token(Role.VIEWER)
+    caller = await service.caller(text=text)
+    expire = "update holdfast.tokens set expires_at = $2 where id = $1"
+    await db.fetch(expire, record.id, moment)
+    assert (await caller.get("/api/v1/jobs")).status_code == 200
+    await db.fetch(expire, record.id, moment - timedelta(hours=1))
+    assert (await caller.get("/api/v1/jobs")).status_code == 401
 
 
 async def test_all_tokens_revoked_is_not_the_same_as_none(service: Service, db: ThrowawayDatabase) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, TypeAlias
 
@@ -26,7 +27,8 @@ from holdfast.store.database import Database
 from holdfast.web.config import LOOPBACK, WebConfig
 from holdfast.web.pacing import Pacer
 
-# A token that was good is taken for good for so long, in seconds; a revocation is heard of at once.
+# A token that was good is taken for good for so long, in seconds, while it has not expired; a revocation is
+# heard of at once.
 REMEMBERED = 5.0
 # That of a runner for longer: whatever it says is checked once more against the token that is its own.
 # That of an assignment is looked up each time, for it ends with the assignment, and no server tells others of
@@ -129,6 +131,8 @@ class Gate:
 
     def _remember(self, sha256: bytes, token: TokenRecord, revocations: int) -> None:
         seconds = REMEMBERED_RUNNER if token.role in (Role.RUNNER, Role.ASSIGNMENT) else REMEMBERED
+        if token.expires_at is not None:
+            seconds = min(seconds, (token.expires_at - datetime.now(UTC)).total_seconds())
         self._known[sha256] = (token, time.monotonic() + seconds, revocations)
         self._known.move_to_end(sha256)
         if len(self._known) > MOST_REMEMBERED:
