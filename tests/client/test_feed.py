@@ -197,15 +197,58 @@ async def test_a_log_line_is_told_at_once(scene: Scene, feed: Feed) -> None:
     """While a job is followed the server notifies of its logs, and of no other job's."""
     followed, other = await scene.one(), await scene.one()
     listener: Listener[News] = feed.subscribe(LogTopic(followed.id))
-    async with asyncio.timeout(20):
-        while not await scene.db.value("select count(*) from holdfast.log_watches"):  # noqa: ASYNC110 - a row
-            await asyncio.sleep(0.01)
-    for job in (other, followed):
-        worker = await scene.db.value("select worker_id from holdfast.live_jobs where job_id = $1", job.id)
-        key = StreamKey(fence(job), "stdout", worker)
-        await scene.run(log_chunks.append_chunks([Arrival(key, Piece(0, 2, b"hi"))], LogLimits()))
-    assert await listener.wait(20)
-    assert [one.what for one in listener.heard()] == [Logged()]
+    # The first time it is told that the server notifies from now on.
+    for logging in ((), (other, followed)):
+        for job in logging:
+            await log(scene, job)
+        assert await listener.wait(20)
+        assert [one.what for one in listener.heard()] == [Logged()]
+
+
+async def log(scene: Scene, job: Any) -> None:
+    """Log something for a held job."""
+    worker = await scene.db.value("select worker_id from holdfast.live_jobs where job_id = $1", job.id)
+    key = StreamKey(fence(job), "stdout", worker)
+    await scene.run(log_chunks.append_chunks([Arrival(key, Piece(0, 2, b"hi"))], LogLimits()))
+
+
+async def test_what_is_logged_before_the_server_notifies_of_it_is_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the job itself is no news, as to one who listens to it already, without its log."""
+    monkeypatch.setattr(follow, "SILENCE", 3600.0)
+    feed, job = Feed(scene.db.database, Events()), await scene.one()
+    feed.subscribe(JobTopic(job.id))
+    await feed.turn()
+    told = JobFollower(feed, scene.db.database, job.id, logs=True, since=None).tell()
+    async with aclosing(told), asyncio.timeout(20):
+        first = await anext(told)
+        await log(scene, job)
+        await feed.turn()
+        heard = await anext(told)
+    assert [one.name for one in (first, heard) if one is not None] == ["job", "log"]
+    # The server notifies already: whoever comes later misses nothing.
+    later = feed.subscribe(LogTopic(job.id))
+    await feed.turn()
+    assert later.heard() == []
+
+
+async def test_logs_are_watched_for_as_long_as_somebody_follows(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is asked again in time, by a clock that nobody sets back."""
+    feed, now, asked, run = Feed(scene.db.database, Events()), 1000.0, list[str](), Database.run
+    feed.subscribe(LogTopic((await scene.one()).id))
+
+    async def counting(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        asked.extend([statement.name] * (statement.name == "watch_logs"))
+        return await run(database, statement, *rest)
+
+    monkeypatch.setattr(Database, "run", counting)
+    monkeypatch.setattr("holdfast.client.feed.monotonic", lambda: now, raising=False)
+    for now, times in ((1000.0, 1), (1019.0, 1), (1020.0, 2), (1021.0, 2)):  # noqa: B007 - the clock reads it
+        await feed.turn()
+        assert len(asked) == times
 
 
 async def test_a_look_finds_what_ended_by_its_time(scene: Scene) -> None:

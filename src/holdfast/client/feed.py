@@ -7,9 +7,10 @@ where more happens between two looks than it may read, it says that it skipped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from time import monotonic
 
 from holdfast.model.change import Change
 from holdfast.rules.sight import Sight
@@ -131,12 +132,10 @@ class Feed(Service):
     def notified(self, topic: str, rest: str) -> None:
         """React to a notification; see `store.listen`."""
         if topic == "log" and rest.isdecimal():
-            self._broadcaster.publish([LogTopic(int(rest))], News(Logged()))
+            self._tell_logged([LogTopic(int(rest))])
         elif topic == "reconnected":
             # Anything may have been missed.
-            followed = [one for one in self._broadcaster.topics if isinstance(one, LogTopic)]
-            for one in followed:
-                self._broadcaster.publish([one], News(Logged()))
+            self._tell_logged([one for one in self._broadcaster.topics if isinstance(one, LogTopic)])
             self.wake()
         elif topic == "tokens":
             # Whoever passes on what is heard may have to look whether he still may.
@@ -167,12 +166,18 @@ class Feed(Service):
         return news if is_all else [News(Skipped(), now), *news]
 
     async def _watch(self, job_ids: Sequence[int]) -> None:
-        now = datetime.now(UTC).timestamp()
+        now = monotonic()
         if job_ids and now >= self._watch_at:
             subscribed = self._subscribed
-            await self._database.run(log_chunks.watch_logs(job_ids, WATCHED_FOR))
+            begun = await self._database.run(log_chunks.watch_logs(job_ids, WATCHED_FOR))
             if subscribed == self._subscribed:
                 self._watch_at = now + WATCH_EVERY
+            # What came between the first look of a reader and now was told to nobody.
+            self._tell_logged(LogTopic(job_id) for job_id in begun)
+
+    def _tell_logged(self, topics: Iterable[LogTopic]) -> None:
+        for one in topics:
+            self._broadcaster.publish([one], News(Logged()))
 
     def _tell_near(self, seen: list[Change]) -> None:
         for change in self._near.news(seen):

@@ -186,5 +186,5 @@ def _chunks(rows: Sequence[Row]) -> list[LogChunk]:
 
 
 def watch_logs(job_ids: Sequence[int], seconds: float) -> Statement[list[int]]:
-    """Have the server notify for *seconds* of what is logged for these jobs."""
+    """Have the server notify for *seconds* of what these jobs log; answers those that nobody followed."""
     return Statement("watch_logs", _SQL["watch_logs"], (list(job_ids), seconds), column)

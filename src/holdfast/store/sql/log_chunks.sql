@@ -118,12 +118,17 @@ order by p.id desc;
 
 -- name: watch_logs
 -- Remembers for $2 seconds that somebody follows the logs of these jobs, and forgets who stopped long ago.
--- Locks rows in order of job.  One row for each job.
+-- Locks rows in order of job.  One row for each job that was not followed until now: of what it has logged by the end of this
+-- statement nobody may have been notified.
 with gone as (
     delete from holdfast.log_watches w where w.until < holdfast.now() - interval '1 minute'
+), followed as materialized (
+    select w.job_id from holdfast.log_watches w where w.job_id = any ($1::bigint[]) and w.until > holdfast.now()
+), watched as (
+    insert into holdfast.log_watches as w (job_id, until)
+    select j.id, holdfast.now() + make_interval(secs => $2::double precision)
+    from unnest($1::bigint[]) as j (id) order by j.id
+    on conflict (job_id) do update set until = greatest(w.until, excluded.until)
+    returning w.job_id
 )
-insert into holdfast.log_watches as w (job_id, until)
-select j.id, holdfast.now() + make_interval(secs => $2::double precision)
-from unnest($1::bigint[]) as j (id) order by j.id
-on conflict (job_id) do update set until = greatest(w.until, excluded.until)
-returning job_id;
+select w.job_id from watched w where not exists (select from followed f where f.job_id = w.job_id);
