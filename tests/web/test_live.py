@@ -13,10 +13,13 @@ import pytest
 
 from holdfast.client import follow
 from holdfast.client.operator import Operator
+from holdfast.errors import DatabaseUnavailable
 from holdfast.model.token import Role
 from holdfast.runners.logs import LogIntake, LogPatch
 from holdfast.store import attempts
+from holdfast.store.database import Database
 from holdfast.store.log_chunks import StreamKey
+from holdfast.store.statement import Statement
 from tests.store.scene import Scene, fence
 from tests.web.conftest import Serve, Service
 
@@ -201,6 +204,29 @@ async def test_a_stop_ends_every_stream(scene: Scene, service: Service) -> None:
             await service.server.stop()
         for one in (reader, wide):
             assert (await one.until("dropped"))["detail"].startswith("the service stops: connect again")
+
+
+async def test_a_stream_whose_database_goes_away_ends_as_one_to_go_on_with(
+    scene: Scene, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reader is told to come again, from where it was."""
+    job, caller, run = await scene.one(), await service.caller(Role.VIEWER), Database.run
+    path = f"/api/v1/jobs/{job.id}/events"
+
+    async def away(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        if statement.name == "follow_logs":
+            raise DatabaseUnavailable("it is away")
+        return await run(database, statement, *rest)
+
+    async with reading(caller, path) as reader:
+        await reader.until("job")
+        with monkeypatch.context() as patched:
+            patched.setattr(Database, "run", away)
+            await log(scene, job, 0, b"one\n")
+            assert (await reader.until("dropped"))["detail"].startswith("the database cannot be reached")
+            assert await reader.next() == ("", None)
+    async with reading(caller, path, reader.id) as again:
+        assert (await again.until("log"))["text"] == "one\n"
 
 
 async def test_a_thousand_idle_listeners_share_one_connection_that_listens(

@@ -58,6 +58,7 @@ class Told:
 
 DROPPED = "you fell behind and were dropped: connect again, and go on from the last id"
 STOPPING = "the service stops: connect again, and go on from the last id"
+AWAY = "the database cannot be reached: connect again, and go on from the last id"
 SKIPPED = "more happened than is told: list the jobs to see how they stand"
 
 

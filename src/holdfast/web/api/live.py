@@ -13,7 +13,7 @@ from litestar.response import Stream
 from litestar.types import Scope
 
 from holdfast import errors
-from holdfast.client.follow import JobFollower, Told, WideFollower
+from holdfast.client.follow import AWAY, JobFollower, Told, WideFollower
 from holdfast.web.api.routes import Id, look
 from holdfast.web.gate import Gate
 from holdfast.web.given import GivenBacking, GivenGate
@@ -64,11 +64,14 @@ def _stream(told: AsyncGenerator[Told | None, None], gate: Gate, scope: Scope) -
 
 async def _lines(told: AsyncGenerator[Told | None, None], gate: Gate, scope: Scope) -> AsyncIterator[bytes]:
     async with aclosing(told):
-        async for one in told:
-            if (refusal := await _refusal(gate, scope)) is not None:
-                yield _event(Told("dropped", {"detail": refusal}, ""))
-                return
-            yield b": nothing new\n\n" if one is None else _event(one)
+        try:
+            async for one in told:
+                if (refusal := await _refusal(gate, scope)) is not None:
+                    yield _dropped(refusal)
+                    return
+                yield b": nothing new\n\n" if one is None else _event(one)
+        except errors.DatabaseUnavailable:
+            yield _dropped(AWAY)
 
 
 async def _refusal(gate: Gate, scope: Scope) -> str | None:
@@ -81,6 +84,11 @@ async def _refusal(gate: Gate, scope: Scope) -> str | None:
     except errors.HoldfastError as error:
         return str(error)
     return None
+
+
+def _dropped(detail: str) -> bytes:
+    """Return the end of a stream that goes on, if at all, from the last id that was told."""
+    return _event(Told("dropped", {"detail": detail}, ""))
 
 
 def _event(told: Told) -> bytes:
