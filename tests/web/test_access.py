@@ -115,6 +115,16 @@ async def test_nobody_comes_in_without_a_token(service: Service) -> None:
         assert (await (await service.caller()).request(method, path)).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+async def test_a_load_balancer_may_ask_without_wanting_a_body(service: Service, path: str) -> None:
+    """HEAD is answered as GET is, but for the body."""
+    caller = await service.caller()
+    whole, head = await caller.get(path), await caller.head(path)
+    assert (whole.status_code, whole.text) == (200, "ok\n")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == whole.headers["content-length"]
+
+
 async def test_a_revoked_token_is_refused_at_once(
     service: Service, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import asyncio
 
-from litestar import Response, Router
-from litestar.handlers import get
+from litestar import HttpMethod, Response, Router
+from litestar.handlers import route
 from litestar.openapi.datastructures import ResponseSpec
 
 from holdfast.runtime.exposition import exposed
-from holdfast.web.api.routes import look
+from holdfast.web.api.routes import Route, look
 from holdfast.web.given import AnyRequest, GivenBacking
 
 TEXT = "text/plain"
 NOT_NOW = {503: ResponseSpec(str, description="No.", media_type=TEXT, generate_examples=False)}
+# Load balancers ask by either; of an answer to HEAD the server sends no body.
+ASKED = (HttpMethod.GET, HttpMethod.HEAD)
 
 
-@get("/livez", right=None, media_type=TEXT, responses=NOT_NOW)
+def probe(path: str) -> Route:
+    """Declare a route that says yes or no to everybody."""
+    return route(path, http_method=ASKED, status_code=200, right=None, media_type=TEXT, responses=NOT_NOW)
+
+
+@probe("/livez")
 async def livez(backing: GivenBacking) -> Response[str]:
     """Say whether the process lives; 503: only a restart helps."""
     return _said(backing.lives())
 
 
-@get("/readyz", right=None, media_type=TEXT, responses=NOT_NOW)
+@probe("/readyz")
 async def readyz(backing: GivenBacking) -> Response[str]:
     """Say whether the process does what it is there for; 503: not now."""
     return _said(backing.ready())
