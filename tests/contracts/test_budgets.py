@@ -43,7 +43,7 @@ DOORS = {
     "holdfast/worker/transaction.py::LoopTransaction._complete": "rolls back and raises the same error again",
     "holdfast/worker/openings.py::Openings.tell": "keeps the queues and raises the same error again",
     "holdfast/worker/reporter.py::Reporter._fly": "keeps the decisions and raises the same error again",
-    "holdfast/worker/threads.py::_result": "the door around a handler in a thread: told as a value",
+    "holdfast/worker/threads.py::result_of": "the door around a handler in a thread: told as a value",
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -71,7 +71,7 @@ async def _from_a_thread(_: holdfast.Client, db: ThrowawayDatabase) -> None:
 
 
 @pytest.mark.parametrize("enqueue", [_in_bulk, _in_a_transaction, _from_a_thread])
-async def test_a_code_that_nobody_knows_is_told_as_refused(
+async def test_a_code_that_nobody_knows_refuses_a_value(
     client: holdfast.Client,
     db: ThrowawayDatabase,
     refuse: Callable[[str], Any],
@@ -79,7 +79,7 @@ async def test_a_code_that_nobody_knows_is_told_as_refused(
 ) -> None:
     """Somebody's trigger may say no under a code of its own: that is an error of Holdfast's too."""
     await refuse("true")
-    with pytest.raises(DatabaseRefused, match=r"refused \(MY001\): not this one") as refused:
+    with pytest.raises(InputInvalid, match="refused a value: not this one") as refused:
         await enqueue(client, db)
     assert getattr(refused.value.__cause__, "sqlstate", None) == "MY001"
 

@@ -29,8 +29,10 @@ UNAVAILABLE = frozenset({"53300", "57P01", "57P02", "57P03", "57P05"})
 READ_ONLY = "25006"
 # A check constraint has a name; without one it is the bound of a partition: another was attached as we wrote.
 CHECK = "23514"
-# A value that fits no type, breaks a constraint, or that somebody's trigger objects to.
-REFUSED_VALUE = ("22", "23", "P0")
+# A feature, state or right that is missing, a transaction given up to another (deadlock, serialisation),
+# a limit, a lock or time-out set by the operator, a full or broken disk: nothing was changed, and another try
+# may go well.  Under any other code a value is refused, be it by a type, a constraint or somebody's trigger.
+REFUSED = ("0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "72", "XX")
 
 # What one value of several is never to blame for.
 OF_NO_VALUE = ("08", "25", "28", "3D", "3F", "40", "53", "55", "57", "58")
@@ -78,11 +80,9 @@ def translated(error: BaseException, schema: str, address: str | None = None) ->
         return SchemaMissing(schema, None if sqlstate == NO_SCHEMA else text.splitlines()[0])
     if sqlstate == CHECK and _constraint(error) is None:
         return DatabaseRefused(f"a partition was attached meanwhile, try again: {text}")
-    if sqlstate.startswith(REFUSED_VALUE):
-        return InputInvalid(f"PostgreSQL refused a value: {_ARGUMENT.sub('', text)}")
-    # A feature, state or right that is missing, a transaction given up to another (deadlock, serialisation),
-    # a limit, a lock or time-out set by the operator, a full or broken disk, a code of somebody's trigger.
-    return DatabaseRefused(f"PostgreSQL refused ({sqlstate}): {text}")
+    if sqlstate.startswith(REFUSED):
+        return DatabaseRefused(f"PostgreSQL refused ({sqlstate}): {text}")
+    return InputInvalid(f"PostgreSQL refused a value: {_ARGUMENT.sub('', text)}")
 
 
 def asks_for_another_transaction(error: BaseException | None) -> bool:

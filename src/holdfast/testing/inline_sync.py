@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -19,6 +20,7 @@ from holdfast.model.run import EVERY_RUN, RunFilter, RunNode, RunSummary, Unread
 from holdfast.model.step import ActivityRecord, StepRecord
 from holdfast.testing.inline import InlineClient
 from holdfast.testing.inline_job import InlineJob
+from holdfast.worker.threads import Result, result_of
 
 T = TypeVar("T")
 
@@ -156,16 +158,9 @@ class _Visited(InlineClient):
 
     async def _call(self, function: Callable[[], Any]) -> Any:
         loop, context = asyncio.get_running_loop(), copy_context()
-        called: Future[Any] = Future()
-        back = asyncio.Event()
-
-        def visit() -> None:
-            try:
-                called.set_result(context.run(function))
-            except BaseException as error:
-                called.set_exception(error)
-            back.set()
-
-        self._visits[loop].put_nowait(visit)
-        await back.wait()
-        return called.result()
+        done: asyncio.Future[Result] = loop.create_future()
+        self._visits[loop].put_nowait(lambda: done.set_result(result_of(partial(context.run, function))))
+        result, error = await done
+        if error is not None:
+            raise error
+        return result

@@ -53,7 +53,7 @@ class Threads:
     def _serve(self) -> None:
         while (order := self._orders.get()) is not None:
             call, done = order
-            result = _result(call)
+            result = result_of(call)
             with suppress(RuntimeError):
                 # The loop may have been closed while the call went on.
                 done.get_loop().call_soon_threadsafe(_tell, done, result)
@@ -61,7 +61,8 @@ class Threads:
             del order, call, done, result
 
 
-def _result(call: Call) -> Result:
+def result_of(call: Call) -> Result:
+    """Return what came of *call*, also where it raised."""
     try:
         return call(), None
     except BaseException as error:
