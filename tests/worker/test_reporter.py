@@ -74,6 +74,37 @@ async def test_plain_ends_have_a_statement_of_their_own_and_children_the_other(
     assert (held.fences, probe.seen("attempts.stale")) == (set(), [])
 
 
+async def test_a_crowded_database_has_one_batch_to_write_at_a_time(
+    scene: Scene, written: list[tuple[str, list[int]]]
+) -> None:
+    """Where many ends have taken it long, what comes next waits for what is under way, until that was quick."""
+    held, worker = Held(), await scene.worker()
+    reporting = Reporter(scene.db.database, held, Events(Probe()))
+    await scene.enqueue(reporter.MANY + 4)
+    jobs = await scene.claim(worker, limit=reporter.MANY + 4)
+    held.take(fence(job) for job in jobs)
+    await scene.db.fetch(
+        "create function holdfast.dawdle() returns trigger language plpgsql as"
+        f" 'begin perform pg_sleep({2 * reporter.CROWDED}); return null; end'"
+    )
+    await scene.db.fetch(
+        "create trigger dawdle after delete on holdfast.live_jobs execute function holdfast.dawdle()"
+    )
+    for job in jobs[:-4]:
+        reporting.report(Running.now(job), Complete())
+    await reporting.flush()
+    batches = len(written)
+    for job in jobs[-4:]:
+        reporting.report(Running.now(job), Complete())
+        # A write that may begin has begun.
+        for _ in range(3):
+            await asyncio.sleep(0)
+    await reporting.flush()
+    first, *others = (job.id for job in jobs[-4:])
+    assert [ids for _, ids in written[batches:]] == [[first], others]
+    assert not held.fences
+
+
 async def test_a_plain_end_whose_lease_is_lost_is_told_as_stale(
     scene: Scene, written: list[tuple[str, list[int]]]
 ) -> None:

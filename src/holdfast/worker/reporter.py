@@ -23,6 +23,9 @@ from holdfast.worker.running import Held, Running
 
 MOST_IN_FLIGHT = 2
 LARGEST_BATCH = 1000
+# A database that takes so many seconds for a batch of so many has more to do than it has processors: a second
+# write beside that one would only want one more.
+CROWDED, MANY = 0.02, 100
 LONGEST_PAUSE = 5.0
 
 One = TypeVar("One", Ended, Returned, Suspended)
@@ -63,8 +66,9 @@ class _Piles:
 class Reporter:
     """Collects decisions and writes them as soon as a connection is free.
 
-    At most two batches are unacknowledged; while they are under way, the next one grows.  A batch
-    that the database cannot take now is tried again until it can: only a lost lease ends that.
+    At most two batches are unacknowledged, one where the database is crowded; while they are under way, the
+    next one grows.  A batch that the database cannot take now is tried again until it can: only a lost lease
+    ends that.
     Attempts that share a permit of a limited queue are written in the order in which they had it, whatever
     became of them, so one batch of them is under way at a time, beside the others.
     *acknowledged* is called whenever a batch is, with the limited queues in which it may have made
@@ -79,7 +83,7 @@ class Reporter:
         self._ordered_flight: asyncio.Task[None] | None = None
         # The limited queue that has room once an attempt's end is written; None: the attempt was given back.
         self._frees: dict[Fence, str | None] = {}
-        self._stopped = False
+        self._stopped, self._is_crowded = False, False
         self.acknowledged: Callable[[Set[str | None]], None] = lambda _: None
         self.before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None] | None = None
 
@@ -144,7 +148,8 @@ class Reporter:
     @property
     def _is_busy(self) -> bool:
         """True while as many batches are under way as may be, beside one of those that share permits."""
-        return len(self._flights) - (self._ordered_flight is not None) >= MOST_IN_FLIGHT
+        most = 1 if self._is_crowded else MOST_IN_FLIGHT
+        return len(self._flights) - (self._ordered_flight is not None) >= most
 
     def _begin(self, flying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         flight = asyncio.create_task(flying, name="holdfast report")
@@ -163,7 +168,7 @@ class Reporter:
         self._take_off()
 
     async def _fly(self, piles: _Piles) -> None:
-        batches = piles.take()
+        batches, begun = piles.take(), time.monotonic()
         try:
             if self.before_flush is not None:
                 written = self.before_flush([one.fence for _, batch in batches for one in batch])
@@ -175,6 +180,8 @@ class Reporter:
                     left = await self._complete(batch)
                 if left:
                     await self._write(pile.make, left)
+            size = sum(len(batch) for _, batch in batches)
+            self._is_crowded = size >= MANY and time.monotonic() - begun > CROWDED
         except BaseException:
             # A decision must not be lost to a surprise: written twice it is refused, written never it hangs.
             for pile, batch in batches:
