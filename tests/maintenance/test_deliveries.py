@@ -588,6 +588,22 @@ async def test_an_endpoint_that_was_removed_is_told_nothing(
     assert await operator.endpoints() == []
 
 
+async def test_an_endpoint_that_was_put_in_by_hand_can_be_removed(
+    scene: Scene, operator: DeliveryOperator
+) -> None:
+    """Its URL may be none; the audit log says as much."""
+    await operator.add("hub", "https://example.com")
+    await scene.db.fetch("update holdfast.endpoints set url = 'not a url'")
+    await operator.remove("hub")
+    assert await operator.endpoints() == []
+    assert (
+        await scene.db.value(
+            "select detail #>> '{before,url}' from holdfast.audit_log where action = 'endpoint.remove'"
+        )
+        == "no address that can be read"
+    )
+
+
 async def test_wrong_use_is_named(operator: DeliveryOperator) -> None:
     """A name that is taken, one that is unknown, a delivery that never was, a URL that is none."""
     await operator.add("hub", "https://example.com")

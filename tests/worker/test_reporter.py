@@ -77,7 +77,7 @@ async def test_plain_ends_have_a_statement_of_their_own_and_children_the_other(
 async def test_a_crowded_database_has_one_batch_to_write_at_a_time(
     scene: Scene, written: list[tuple[str, list[int]]]
 ) -> None:
-    """Where many ends have taken it long, what comes next waits for what is under way, until that was quick."""
+    """Where many ends took it long, the next ones wait for what is under way, until a write was quick."""
     held, worker = Held(), await scene.worker()
     reporting = Reporter(scene.db.database, held, Events(Probe()))
     await scene.enqueue(reporter.MANY + 4)

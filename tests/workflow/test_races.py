@@ -263,6 +263,32 @@ async def test_a_paused_run_is_passed_over_by_whatever_wakes(scene: Scene, *, pa
     assert await state(scene, job.id) == "available"
 
 
+@pytest.mark.parametrize("held", [True, False])
+async def test_a_pause_after_a_cancel_holds(scene: Scene, *, held: bool) -> None:
+    """A run that does not know of its cancel yet learns of it at the resume, whatever comes in between."""
+    job = await scene.one()
+    await family(scene, job, 1)
+    if not held:
+        await scene.run(sleep(job))
+    await scene.run(interventions.cancel_jobs([job.id], OPERATOR))
+    await scene.run(runs.pause_runs([job.id], OPERATOR))
+    if held:
+        await scene.run(sleep(job))
+    await scene.run(send(job))
+    assert await state(scene, job.id) == "waiting"
+    await scene.run(runs.resume_runs([job.id], OPERATOR))
+    assert await state(scene, job.id) == "available"
+
+
+async def test_a_cancel_after_a_pause_is_not_held_up_by_who_parks_for_the_pause(scene: Scene) -> None:
+    """A worker that has heard only of the pause puts the run to sleep, and it goes on at once."""
+    job = await scene.one()
+    await scene.run(runs.pause_runs([job.id], OPERATOR))
+    await scene.run(interventions.cancel_jobs([job.id], OPERATOR))
+    await scene.run(sleep(job, Suspend("a pause", paused=True)))
+    assert await state(scene, job.id) == "available"
+
+
 async def test_a_pause_reaches_children_that_are_started_while_it_waits(scene: Scene) -> None:
     """Neither they nor theirs go on without the run that is paused."""
     parent = await scene.one()

@@ -18,7 +18,7 @@ from holdfast.model.delivery import (
     Endpoint,
     carrier,
 )
-from holdfast.rules.destination import destination
+from holdfast.rules.destination import destination, shown_origin
 from holdfast.store import audit, deliveries, jobs
 from holdfast.store.database import Connection, Database
 from holdfast.store.deliveries import NewEndpoint
@@ -78,8 +78,12 @@ class DeliveryOperator:
             gone = await self._database.run(deliveries.remove_endpoint(name), connection)
             if gone is None:
                 raise EndpointNotFound(name)
-            origin = destination(gone.url).origin
-            before = {"url": origin, "events": gone.events, "queues": gone.queues, "kinds": gone.kinds}
+            before = {
+                "url": shown_origin(gone.url),
+                "events": gone.events,
+                "queues": gone.queues,
+                "kinds": gone.kinds,
+            }
             await self._audit(connection, "endpoint.remove", f"endpoint {name}", reason, {"before": before})
 
     async def endpoints(self) -> Sequence[Endpoint]:

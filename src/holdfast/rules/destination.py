@@ -54,6 +54,14 @@ def destination(url: str) -> Destination:
     return Destination(parts.scheme, parts.hostname, port or PORTS[parts.scheme], target)
 
 
+def shown_origin(url: str) -> str:
+    """Return where a stored URL leads, without what may be secret in it; one put in by hand may be none."""
+    try:
+        return destination(url).origin
+    except OptionInvalid:
+        return "no address that can be read"
+
+
 def is_public(address: str) -> bool:
     """Read whether an IP address is anybody's, and not one of this machine or of a private network."""
     found = ip_address(address.partition("%")[0])

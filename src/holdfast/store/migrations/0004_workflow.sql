@@ -181,7 +181,8 @@ begin
 end
 $$;
 
--- Makes those of these runs available that may go on, and those whose cancel they do not know of yet.
+-- Makes those of these runs available that may go on, and those whose cancel they do not know of yet.  One that is paused
+-- was paused after its cancel, which forgets what was asked before: it stays.
 -- One that its children are not to wake yet is left to the stager.  A transaction that is not read committed looks at what was
 -- there when it began: the sibling that ended meanwhile lives on for it, and nobody would look again.  So it lets the run go on
 -- in any case: that one sleeps again where it has nothing to do.
@@ -199,7 +200,7 @@ begin
         update holdfast.live_jobs l set state = 'available', run_at = holdfast.now()
         from holdfast.suspensions s
         where l.job_id = any (run_ids) and l.state = 'waiting' and s.run_id = l.job_id
-          and ((l.cancel_requested_at is not null and not s.stopping) or holdfast.may_go_on(s)
+          and ((l.cancel_requested_at is not null and not s.stopping and not s.paused) or holdfast.may_go_on(s)
                or (not s.paused and current_setting('transaction_isolation') <> 'read committed'))
         returning l.job_id, l.queue, l.priority
     ), gone as (
@@ -226,7 +227,8 @@ end
 $$;
 
 -- Puts held runs to sleep; the caller has locked them, in id order.  Whoever has got so far has outlived what went wrong:
--- failures count anew, or a few deaths of workers would end a run of years.  Each wait is an object: signals, families,
+-- failures count anew, or a few deaths of workers would end a run of years.  One that parks for a pause, and does not know
+-- of its cancel yet, goes on: the cancel came later.  Each wait is an object: signals, families,
 -- wake_in (seconds), paused, stopping, reason, and notes, the places to be recorded with it: branch, place, name, kind,
 -- state, wake_in, result (the text of its JSON).
 create function holdfast.suspend_held(run_ids bigint[], waits jsonb[]) returns void
@@ -254,8 +256,9 @@ begin
     select w.run_id, array(select jsonb_array_elements_text(w.wait -> 'signals')),
            array(select jsonb_array_elements_text(w.wait -> 'families')::bigint),
            holdfast.now() + make_interval(secs => (w.wait ->> 'wake_in')::double precision),
-           (w.wait ->> 'paused')::boolean, (w.wait ->> 'stopping')::boolean, w.wait ->> 'reason', holdfast.now()
-    from unnest(run_ids, waits) as w (run_id, wait)
+           (w.wait ->> 'paused')::boolean and (l.cancel_requested_at is null or (w.wait ->> 'stopping')::boolean),
+           (w.wait ->> 'stopping')::boolean, w.wait ->> 'reason', holdfast.now()
+    from unnest(run_ids, waits) as w (run_id, wait) join holdfast.live_jobs l on l.job_id = w.run_id
     on conflict (run_id) do update
     set signals = excluded.signals, families = excluded.families, wake_at = excluded.wake_at,
         paused = s.paused or excluded.paused, stopping = excluded.stopping, since = excluded.since,
