@@ -7,13 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.model.job import ClaimedJob
-from holdfast.model.outcome import Complete
+from holdfast.model.outcome import Complete, Fail, PutBack
 from holdfast.rules.outcome import released
 from holdfast.runtime.events import Events
 from holdfast.store import attempts
 from holdfast.store.attempts import Ended, Fence
 from holdfast.store.database import Database
+from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker import reporter
 from holdfast.worker.reporter import Reporter
@@ -118,6 +120,33 @@ async def test_a_plain_end_whose_lease_is_lost_is_told_as_stale(
     assert await scene.states() == {lost.id: "running", mine.id: "completed"}
     assert probe.seen("attempts.stale") == [{"fences": [fence(stale)]}]
     assert held.fences == set()
+
+
+@pytest.mark.parametrize("decision", [Complete(), Fail(error="no", reason="no"), released("no room")])
+async def test_an_end_whose_answer_was_lost_is_no_stale_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, decision: Complete | Fail | PutBack
+) -> None:
+    """It is written again, found written, and told as accepted; nobody is alarmed."""
+    database, lost = scene.db.database, list[Any]()
+    run = database.run_read_committed
+
+    async def breaks(statement: Statement[Any]) -> Any:
+        answer = await run(statement)
+        if not lost:
+            lost.append(answer)
+            raise DatabaseUnavailable("the connection broke")
+        return answer
+
+    monkeypatch.setattr(database, "run_read_committed", breaks)
+    held, probe, job = Held(), Probe(), await scene.one()
+    reporting = Reporter(database, held, Events(probe))
+    held.take([fence(job)])
+    reporting.report(Running.now(job), decision)
+    await reporting.flush()
+    assert lost == [[job.id]]
+    assert probe.seen("attempts.stale") == []
+    [told] = probe.seen("attempts.reported")
+    assert (told["accepted"], told["stale"]) == (1, [])
 
 
 async def test_a_surprise_after_a_part_is_written_brings_back_only_the_rest(

@@ -20,12 +20,11 @@ from holdfast.engine.outcomes import Outcome, transition
 from holdfast.engine.standing import Standing
 from holdfast.errors import BackoffInvalid, DatabaseUnavailable, LeaseLost, OptionInvalid
 from holdfast.model.job import ClaimedJob, JobHandle
-from holdfast.model.outcome import Outcome as JobOutcome
 from holdfast.model.outcome import PutBack, Suspend, Transition
 from holdfast.model.worker import Renewal
 from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff, backoff_from_json
 from holdfast.rules.outcome import released
-from holdfast.rules.reports import outcome_of
+from holdfast.rules.reports import is_recorded
 from holdfast.store import attempts, jobs, leader, leases, runs, workers
 from holdfast.store.attempts import Demand, Ended, Fence, Returned
 from holdfast.store.database import Database
@@ -135,10 +134,8 @@ class PostgresQueue:
 
     async def _has_ended(self, claim: Claim, decision: Transition) -> bool:
         """Read in history whether an attempt has ended in this way, and not by a rescue."""
-        outcomes = await self._database.run(attempts.attempt_outcomes(claim.fence))
-        if isinstance(decision, Suspend):
-            return JobOutcome.SUSPENDED in outcomes
-        return any(outcome_of(decision, cancel_requested=wished) in outcomes for wished in (False, True))
+        ended = await self._database.run(attempts.attempt_outcomes([claim.fence]))
+        return any(is_recorded(decision, outcome) for _, outcome in ended)
 
     async def rescue(self) -> list[Rescued]:
         """Take runs from workers whose lease has run out; none where a leader does so already."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop
+from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspend, Transition
 from holdfast.rules.backoff import Backoff, Random
 from holdfast.rules.outcome import Failure, after_failure, released, snoozed, storable
 
@@ -70,6 +70,13 @@ def after_report(end: End, facts: Facts, random: Random) -> Complete | Fail | St
         backoff=facts.backoff,
         random=random,
     )
+
+
+def is_recorded(decision: Transition, outcome: str) -> bool:
+    """Read whether *outcome*, as history has it of an attempt, is what *decision* comes to."""
+    if isinstance(decision, Suspend):
+        return outcome == Outcome.SUSPENDED
+    return any(outcome == outcome_of(decision, cancel_requested=wished) for wished in (False, True))
 
 
 def outcome_of(decision: Complete | Fail | Stop | PutBack, *, cancel_requested: bool) -> Outcome:

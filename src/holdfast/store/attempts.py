@@ -248,14 +248,19 @@ def cancel_requests(held: Collection[Fence]) -> Statement[list[Fence]]:
     return Statement("cancel_requests", _SQL["cancel_requests"], parameters, _fences)
 
 
-def attempt_outcomes(fence: Fence) -> Statement[list[str]]:
-    """Find how an attempt has ended; nothing: it has not."""
-    return Statement("attempt_outcomes", _SQL["attempt_outcomes"], tuple(fence), column)
+def attempt_outcomes(fences: Sequence[Fence]) -> Statement[list[tuple[Fence, str]]]:
+    """Find how attempts have ended, as history says; one that is missing has not."""
+    parameters = (numbers([fence.job_id for fence in fences]), numbers([fence.attempt for fence in fences]))
+    return Statement("attempt_outcomes", _SQL["attempt_outcomes"], parameters, _outcomes)
 
 
 def held_attempts(worker_id: int) -> Statement[list[Fence]]:
     """Find everything that a worker holds."""
     return Statement("held_attempts", _SQL["held_attempts"], (worker_id,), _fences)
+
+
+def _outcomes(rows: Sequence[Row]) -> list[tuple[Fence, str]]:
+    return [(Fence(row[0], row[1]), row[2]) for row in rows]
 
 
 def _fences(rows: Sequence[Row]) -> list[Fence]:

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.errors import HoldfastError, InputInvalid
 from holdfast.model.outcome import Fail, PutBack, Suspend, Transition
 from holdfast.rules.outcome import storable
+from holdfast.rules.reports import is_recorded
 from holdfast.runtime.events import Events
 from holdfast.store import attempts, runs
 from holdfast.store.attempts import Ended, Fence, Returned
@@ -198,7 +199,9 @@ class Reporter:
         pause = 0.05
         while True:
             try:
-                accepted = await self._database.run_read_committed(make(batch))
+                accepted: list[int] = await self._database.run_read_committed(make(batch))
+                if len(accepted) < len(batch):
+                    accepted += await self._recorded_before(batch, accepted)
             except HoldfastError as error:
                 if isinstance(error, InputInvalid) and not is_last_word:
                     await self._write_singly(make, batch, error)
@@ -213,6 +216,13 @@ class Reporter:
             else:
                 self._conclude(batch, accepted)
                 return
+
+    async def _recorded_before(self, batch: Sequence[One], accepted: Sequence[int]) -> list[int]:
+        """Find what was recorded by an earlier try, of which only the answer was lost."""
+        known = set(accepted)
+        refused = {one.fence: one.decision for one in batch if one.fence.job_id not in known}
+        ended = await self._database.run(attempts.attempt_outcomes(list(refused)))
+        return [fence.job_id for fence, outcome in ended if is_recorded(refused[fence], outcome)]
 
     async def _complete(self, batch: list[Ended]) -> list[Ended]:
         """End what is completed and has nothing to say; answers those for which more has to be done."""

@@ -224,10 +224,15 @@ select l.job_id, l.attempt from holdfast.live_jobs l
 where l.job_id = any ($1::text::bigint[]) and l.state in ('claimed', 'running') and l.cancel_requested_at is not null;
 
 -- name: attempt_outcomes
--- How an attempt has ended, as history says; no row: it has not.
-select a.outcome from holdfast.attempts a where a.job_id = $1::bigint and a.attempt = $2::integer
+-- How attempts have ended, as history says; one that is missing has not.
+with asked as materialized (
+    select * from unnest($1::text::bigint[], $2::text::integer[]) as a (job_id, attempt)
+)
+select h.job_id, h.attempt, h.outcome
+from asked a join holdfast.attempts h on h.job_id = any (array[a.job_id]) and h.attempt = any (array[a.attempt])
 union all
-select f.outcome from holdfast.finished_jobs f where f.job_id = $1::bigint and f.attempt = $2::integer;
+select f.job_id, f.attempt, f.outcome
+from asked a join holdfast.finished_jobs f on f.job_id = any (array[a.job_id]) and f.attempt = any (array[a.attempt]);
 
 -- name: held_attempts
 -- Everything that a worker holds: what a released or restarted worker compares itself with.
