@@ -251,6 +251,8 @@ async def test_an_enqueue_does_not_walk_over_ended_workers(scene: Scene, analyse
         await scene.db.fetch("analyze holdfast.workers")
     connection = await scene.session()
     async with connection.transaction():
+        unlike = [NewJob(kind="greet", args="{}", priority=priority) for priority in (1, 2)]
+        await scene.run(jobs.enqueue_jobs(unlike), connection)
         await scene.run(jobs.enqueue_jobs([NewJob(kind="greet", args="{}")] * 3), connection)
         await scene.run(jobs.enqueue_jobs([NewJob(kind="greet", args="{}")]), connection)
         await connection.execute(rendered("select holdfast.enqueue('greet')", scene.db.schema))

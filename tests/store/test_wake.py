@@ -57,17 +57,17 @@ async def asleep(scene: Scene, *queues: str) -> int:
     return worker
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("kinds", [[KIND], [KIND, KIND], [KIND, "another"]], ids=["one", "alike", "unlike"])
 async def test_an_enqueue_wakes_who_fell_asleep_after_its_snapshot(
-    scene: Scene, ear: Ear, count: int
+    scene: Scene, ear: Ear, kinds: list[str]
 ) -> None:
     """At repeatable read the note cannot be seen, so it is taken for granted."""
-    new = [NewJob(kind=KIND, args="{}", queue="other")] * count
+    new = [NewJob(kind=kind, args="{}", queue="other") for kind in kinds]
     session = await scene.session()
     async with session.transaction(isolation="repeatable_read"):
         await session.execute("select count(*) from pg_class")
         await asleep(scene, "other")
-        await scene.run_on(session, jobs.enqueue_job(new[0]) if count == 1 else jobs.enqueue_jobs(new))
+        await scene.run_on(session, jobs.enqueue_jobs(new))
     assert await ear.all() == ["jobs:5:other"]
 
 

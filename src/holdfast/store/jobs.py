@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ _SQL = blocks("jobs")
 # What the jobs of one statement may come to; so few do so at no size that one may have.
 MOST_BYTES = 512 * 1024 * 1024
 ALWAYS_FIT = 480
+# In what jobs are alike that one statement with an array of arguments can put in.
+_TERMS = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in ("args", "trace")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,8 @@ def enqueue_jobs(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
     """Put *jobs* in; answers one handle for each, in order."""
     if any(job.placement is not None for job in jobs):
         return enqueue_placed(jobs)
-    if len(jobs) == 1 and jobs[0].unique_key is None and jobs[0].concurrency_key is None:
-        return enqueue_job(jobs[0])
+    if _are_alike(jobs):
+        return enqueue_alike(jobs)
     return Statement("enqueue_jobs", _SQL["enqueue_jobs"], _columns(jobs), _handles)
 
 
@@ -87,24 +90,34 @@ def terms(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
     )
 
 
-def enqueue_job(job: NewJob) -> Statement[list[JobHandle]]:
-    """Put in one job that has no key; answers its handle."""
+def _are_alike(jobs: Sequence[NewJob]) -> bool:
+    """Read whether *jobs* have no keys and differ in arguments and traces only."""
+    if not jobs or jobs[0].unique_key is not None or jobs[0].concurrency_key is not None:
+        return False
+    first = _TERMS(jobs[0])
+    return all(_TERMS(job) == first for job in jobs[1:])
+
+
+def enqueue_alike(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
+    """Put in jobs without keys that differ in arguments and traces only; answers one handle for each."""
+    _check_size(jobs)
+    first = jobs[0]
     parameters = (
-        job.kind,
-        job.queue,
-        job.args,
-        job.priority,
-        job.max_attempts,
-        job.timeout,
-        job.run_at and job.run_at.isoformat(),
-        job.delay,
-        job.retry,
-        array_literal(job.tags),
-        job.meta,
-        job.parent_id,
-        job.trace,
+        first.kind,
+        first.queue,
+        [job.args for job in jobs],
+        first.priority,
+        first.max_attempts,
+        first.timeout,
+        first.run_at and first.run_at.isoformat(),
+        first.delay,
+        first.retry,
+        array_literal(first.tags),
+        first.meta,
+        first.parent_id,
+        sparse([job.trace for job in jobs]),
     )
-    return Statement("enqueue_job", _SQL["enqueue_job"], parameters, _handles)
+    return Statement("enqueue_alike", _SQL["enqueue_alike"], parameters, _handles)
 
 
 def array_literal(values: Sequence[str]) -> str:

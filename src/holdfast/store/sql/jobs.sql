@@ -9,21 +9,21 @@ from holdfast.enqueue_jobs(
     $13::text[], $14::text[]::jsonb[], $15::text::bigint[], $16::text[])
 order by place;
 
--- name: enqueue_job
--- Puts one job in that has no key, and wakes who is to know: the short way of enqueue_jobs, at half its cost.
--- One row: the id, and that the job is new.  Locks nothing.  The transaction has its number before the job has its
--- place: see next_place().
+-- name: enqueue_alike
+-- Puts jobs without keys in that differ in arguments $3 and traces $13 only, and wakes who is to know; answers id and status
+-- in the order given.  It is the short way of enqueue_jobs, at two thirds of its cost for eight jobs and half for one.
+-- Locks nothing.  The transaction has its number before the jobs have their places: see next_place().
 with writing as materialized (
     select pg_current_xact_id() as number, holdfast.now() as moment
 ), asked as materialized (
-    select nextval('holdfast.jobs_id_seq') as id, w.moment,
+    select nextval('holdfast.jobs_id_seq') as id, u.arg, u.trace, u.nth, w.moment,
            coalesce($7::text::timestamptz, w.moment + make_interval(secs => $8::double precision), w.moment) as due
-    from writing w where w.number is not null
+    from writing w, unnest($3::text[]::jsonb[], $13::text[]) with ordinality as u(arg, trace, nth) where w.number is not null
 ), stored as (
     insert into holdfast.jobs (id, kind, queue, args, priority, max_attempts, timeout, retry, tags, meta,
                                parent_id, trace, created_at)
-    select a.id, $1::text, $2::text, $3::text::jsonb, $4::smallint, $5::integer, $6::double precision,
-           $9::text::jsonb, $10::text::text[], $11::text::jsonb, $12::bigint, $13::text, a.moment
+    select a.id, $1::text, $2::text, a.arg, $4::smallint, $5::integer, $6::double precision,
+           $9::text::jsonb, $10::text::text[], $11::text::jsonb, $12::bigint, a.trace, a.moment
     from asked a
 ), lived as (
     insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, run_at)
@@ -33,13 +33,15 @@ with writing as materialized (
 )
 select a.id, 'new',
        case
+           when a.nth > 1 then null
            when a.due > a.moment then holdfast.wake_stager(a.due)
            when current_setting('transaction_isolation') <> 'read committed' or exists (
                select from holdfast.workers w
                where w.wakes_below > $4::smallint and w.state = 'online' and $2::text = any (w.queues)
            ) then holdfast.wake(array[$2::text], $4::smallint)
        end
-from asked a;
+from asked a
+order by a.nth;
 
 -- name: enqueue_placed
 -- Puts jobs in of which some are for runners: as enqueue_jobs, with a placement as JSON for each, null for any worker.
