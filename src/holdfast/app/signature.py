@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -33,9 +34,9 @@ class Signature:
     ) -> None:
         self.kind = kind
         hints = _hints(kind, function)
-        by_type = next((name for name, hint in hints.items() if hint is job_type), None)
+        by_type = next((name for name, hint in hints.items() if plain_hint(hint) is job_type), None)
         self.job_parameter = injected or by_type
-        self.job_hint = hints.get(self.job_parameter or "", Any)
+        self.job_hint = plain_hint(hints.get(self.job_parameter or "", Any))
         whole = inspect.signature(function)
         given = [one for one in whole.parameters.values() if one.name != self.job_parameter]
         self._bind = whole.replace(parameters=given)
@@ -158,6 +159,17 @@ def _hints(kind: str, function: Callable[..., Any]) -> dict[str, Any]:
     except (NameError, TypeError) as error:
         msg = f"the type hints of the handler of {kind!r} cannot be resolved: {error}"
         raise InputInvalid(msg) from error
+
+
+def plain_hint(hint: Any) -> Any:
+    """Return the type that *hint* wraps: itself, or that of ``Annotated[type, …]`` or of ``type | None``."""
+    parts = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return plain_hint(parts[0])
+    if get_origin(hint) in (Union, UnionType):
+        types = [part for part in parts if part is not NoneType]
+        return plain_hint(types[0]) if len(types) == 1 else hint
+    return hint
 
 
 def _to_builtins(value: Any) -> Any:
