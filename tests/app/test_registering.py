@@ -1,6 +1,7 @@
 """What a function may look like that is registered, and what is refused at once."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any, Optional
 
 import pytest
@@ -40,3 +41,49 @@ def test_a_run_may_be_spelled_as_a_job_may(spelling: str) -> None:
     plan.__annotations__["run"] = SPELLINGS[spelling](holdfast.Run)
     workflow = holdfast.App().workflow(plan)
     assert workflow.job(3).args == '{"amount":3}'
+
+
+async def greet(name: str, times: int) -> None:
+    """Nobody runs it here."""
+
+
+class Greeter:
+    """Can be called like a function."""
+
+    async def __call__(self, name: str) -> None:
+        """Nobody runs it here."""
+
+
+@pytest.mark.parametrize("register", ["job", "workflow"])
+@pytest.mark.parametrize("kind", [None, "greet"])
+@pytest.mark.parametrize(
+    "thing", [functools.partial(greet, times=2), Greeter(), "greet"], ids=lambda thing: type(thing).__name__
+)
+def test_what_is_no_function_is_refused_with_a_remedy(register: str, kind: str | None, thing: Any) -> None:
+    """It has neither a name for a kind nor parameters that can be checked."""
+    app = holdfast.App()
+    what = type(thing).__name__
+    with pytest.raises(holdfast.InputInvalid, match=f"of type {what} can be no handler: register a function"):
+        getattr(app, register)(kind=kind)(thing)
+    assert not app.handlers
+
+
+def count(to: int) -> Iterator[int]:
+    """A generator: to call it runs nothing."""
+    yield to
+
+
+async def count_slowly(_run: holdfast.Run, to: int) -> AsyncIterator[int]:
+    """An async generator: it cannot even be awaited."""
+    yield to
+
+
+@pytest.mark.parametrize("register", ["job", "workflow"])
+@pytest.mark.parametrize("kind", [None, "counting"])
+@pytest.mark.parametrize("function", [count, count_slowly])
+def test_a_generator_is_refused_by_its_name(register: str, kind: str | None, function: Any) -> None:
+    """No call of it would ever run it."""
+    app = holdfast.App()
+    with pytest.raises(holdfast.InputInvalid, match=f"handler '{function.__name__}' has a `yield`.*return"):
+        getattr(app, register)(kind=kind)(function)
+    assert not app.handlers

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.app.job import Job
 from holdfast.app.keywords import EnqueueOptions, check_names
 from holdfast.app.signature import Signature
-from holdfast.errors import OptionInvalid
+from holdfast.errors import InputInvalid, OptionInvalid
 from holdfast.model.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_PRIORITY, DEFAULT_QUEUE, DEFAULT_TIMEOUT
 from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff
 
@@ -94,8 +94,19 @@ class Handler(Generic[P, R]):
 
 
 def function_of(given: Callable[P, R]) -> Callable[P, R]:
-    """Return what a handler calls that is registered again, under another kind or in another application."""
-    return given.function if isinstance(given, Handler) else given
+    """Return the function to register, also of a handler that is registered again, under another kind say.
+
+    Raises `InputInvalid` for what has no name and parameters of its own, or would not run when it is called.
+    """
+    function = given.function if isinstance(given, Handler) else given
+    if not hasattr(function, "__name__"):
+        what = type(function).__name__
+        msg = f"an object of type {what} can be no handler: register a function that calls it, with `def`"
+        raise InputInvalid(msg)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        msg = f"handler {function.__name__!r} has a `yield`, so a call would not run it: return the result"
+        raise InputInvalid(msg)
+    return function
 
 
 def _executor(function: Callable[..., Any], kind: str, wanted: Executor | None) -> Executor:

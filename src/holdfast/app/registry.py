@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 
-from holdfast.app.handler import Executor, Handler, JobRequest, Policy
+from holdfast.app.handler import Executor, Handler, JobRequest, Policy, function_of
 from holdfast.app.job import Job
 from holdfast.app.keywords import RunnerWishes, check_names
 from holdfast.app.options import LONGEST_KIND, check_policy, checked_text, chosen, resolved, seconds_from
@@ -88,7 +88,7 @@ class App:
         )
 
         def register(wrapped: Callable[..., Any]) -> Handler[Any, Any]:
-            return self.add(Handler(wrapped, kind or wrapped.__name__, policy))
+            return self.add(Handler(wrapped, kind or function_of(wrapped).__name__, policy))
 
         return register if function is None else register(function)
 
@@ -137,7 +137,7 @@ class App:
         )
 
         def register(wrapped: Callable[..., Any]) -> Workflow[Any, Any]:
-            name = kind or wrapped.__name__
+            name = kind or function_of(wrapped).__name__
             if isinstance(also, str):
                 raise OptionInvalid("also", also, "give a tuple of versions, such as ('1', '')")
             older = tuple(versioned(name, None if one == "" else one) for one in also)
