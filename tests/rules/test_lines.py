@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,18 @@ def test_a_line_that_never_ends_is_cut() -> None:
     """Nobody has to hold more than the longest line."""
     lines = cut([b"x" * (LONGEST_LINE + 10)])
     assert [(line.byte_offset, len(line.text)) for line in lines] == [(0, LONGEST_LINE), (LONGEST_LINE, 10)]
+
+
+@pytest.mark.parametrize("letter", ["ä", "€", "😀"])
+def test_a_line_that_never_ends_is_cut_between_letters(letter: str) -> None:
+    """However it lies, no letter is lost."""
+    for before in range(5):
+        text = "x" * before + letter * (LONGEST_LINE // 2)
+        lines = cut([text.encode()])
+        assert "".join(line.text for line in lines) == text
+        assert all(len(line.text.encode()) <= LONGEST_LINE for line in lines)
+    # Bytes that are no text have no letters.
+    assert [line.byte_offset for line in cut([b"\x80" * (LONGEST_LINE + 10)])] == [0, LONGEST_LINE]
 
 
 def test_what_does_not_follow_on_begins_a_line() -> None:

@@ -69,11 +69,11 @@ async def reading(caller: httpx.AsyncClient, path: str, since: str = "") -> Asyn
         yield Reader(response)
 
 
-async def log(scene: Scene, job: Any, offset: int, body: bytes) -> None:
-    """Log something for a held job."""
+async def log(scene: Scene, job: Any, offset: int, body: bytes, *, gap: int = 0) -> None:
+    """Log something for a held job, or that something is lost."""
     worker = await scene.db.value("select worker_id from holdfast.live_jobs where job_id = $1", job.id)
     key = StreamKey(fence(job), "stdout", worker)
-    await LogIntake(scene.db.database).append(key, LogPatch(offset, body))
+    await LogIntake(scene.db.database).append(key, LogPatch(offset, body, gap=gap))
 
 
 async def test_a_job_is_followed_to_its_end(scene: Scene, service: Service) -> None:
@@ -104,6 +104,36 @@ async def test_a_log_goes_on_where_its_reader_was(scene: Scene, service: Service
     await log(scene, job, 4, b"two\n")
     async with reading(caller, path, last) as reader:
         assert (await reader.until("log"))["text"] == "two\n"
+
+
+@pytest.mark.parametrize("letter", ["ä", "€", "😀"])
+async def test_a_reader_who_comes_back_inside_a_letter_is_told_it_whole(
+    scene: Scene, service: Service, letter: str
+) -> None:
+    """Whoever read as far as there was not told of its first bytes either, wherever the cut is."""
+    job, caller, path = await scene.one(), await service.caller(Role.VIEWER), "/api/v1/jobs/{}/events"
+    told, last, data = "", "", f"a{letter}b{letter}\n".encode()
+    for place in range(len(data)):
+        await log(scene, job, place, data[place : place + 1])
+        async with reading(caller, path.format(job.id), last) as reader:
+            told += (await reader.until("log")).get("text", "")
+            last = reader.id
+    assert told == data.decode()
+
+
+async def test_a_reader_who_comes_back_behind_a_gap_is_told_no_letter_of_before(
+    scene: Scene, service: Service
+) -> None:
+    """The rest of a letter whose beginning is lost is none."""
+    job, caller, path = await scene.one(), await service.caller(Role.VIEWER), "/api/v1/jobs/{}/events"
+    await log(scene, job, 0, "a€".encode()[:2])
+    await log(scene, job, 2, b"", gap=1)
+    async with reading(caller, path.format(job.id)) as reader:
+        await reader.until("log", missing=1)
+        last = reader.id
+    await log(scene, job, 3, "€".encode()[2:])
+    async with reading(caller, path.format(job.id), last) as reader:
+        assert (await reader.until("log"))["text"] == "\ufffd"
 
 
 async def test_a_reader_who_was_away_hears_what_it_missed(scene: Scene, service: Service) -> None:

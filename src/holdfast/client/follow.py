@@ -17,8 +17,10 @@ from holdfast.errors import JobNotFound, OptionInvalid
 from holdfast.model.change import Change
 from holdfast.model.job import FINAL_STATES
 from holdfast.model.log import BEGINNING, LogMark
+from holdfast.rules.lines import LONGEST_LETTER, is_inside_letter
 from holdfast.runtime.broadcast import Listener
 from holdfast.store import feed as statements
+from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
 from holdfast.store.feed import FeedPlace
 from holdfast.store.log_chunks import LogChunk
@@ -128,15 +130,15 @@ class JobFollower:
                 LogText(line.fence.attempt, "handler", line.byte_offset, line.at, line.line, line.level)
                 for line in news.lines
             ]
-            texts += [self._text(chunk) for chunk in news.chunks]
+            texts += [await self._text(chunk) for chunk in news.chunks]
             for nth, text in enumerate(texts, 1):
                 # Only behind the last one of a page does the mark of the page hold.
                 yield Told("log", text, self._mark.text if nth == len(texts) else "")
 
-    def _text(self, chunk: LogChunk) -> LogText:
+    async def _text(self, chunk: LogChunk) -> LogText:
         piece, decoder = chunk.piece, self._decoders.get((chunk.attempt, chunk.stream))
         if decoder is None:
-            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            decoder = await self._decoder(chunk)
             self._decoders[chunk.attempt, chunk.stream] = decoder
         if piece.data is None:
             # A character that was cut by a gap will never be whole.
@@ -153,6 +155,20 @@ class JobFollower:
             missing=piece.length if piece.data is None else 0,
             cut=not piece.length,
         )
+
+    async def _decoder(self, chunk: LogChunk) -> codecs.IncrementalDecoder:
+        """Return a decoder for a stream from that piece on; it knows what is before it of a cut letter.
+
+        Whoever had read as far as there was told of the part of a letter neither.
+        """
+        decoder, start = codecs.getincrementaldecoder("utf-8")("replace"), chunk.piece.byte_offset
+        if is_inside_letter(chunk.piece.content()):
+            before = max(0, start - LONGEST_LETTER + 1)
+            fence = Fence(self._job_id, chunk.attempt)
+            span = await self._reader.span(fence, chunk.stream, before, start - before)
+            if span is not None and span.start + len(span.data) == start:
+                decoder.decode(span.data)
+        return decoder
 
 
 class WideFollower:
