@@ -129,6 +129,18 @@ async def test_it_works_behind_a_pooler(db: ThrowawayDatabase) -> None:
     assert prepared == (0,)
 
 
+@pytest.mark.parametrize("pgbouncer", [False, True])
+async def test_a_transaction_says_its_isolation_itself(db: ThrowawayDatabase, pgbouncer: bool) -> None:
+    """Behind a pooler a role's own default would hold otherwise."""
+    joined = "&" if "?" in db.dsn else "?"
+    address = f"{db.dsn}{joined}options={quote('-c default_transaction_isolation=serializable')}"
+    with (
+        holdfast.SyncClient(address, schema=db.schema, pgbouncer=pgbouncer) as client,
+        client._database.transaction() as connection,
+    ):
+        assert connection.execute("show transaction_isolation").fetchone() == ("read committed",)
+
+
 @pytest.fixture(scope="module")
 def frail() -> Iterator[EmbeddedServer]:
     """A server of this module's own, to be stopped and started."""

@@ -130,6 +130,7 @@ class SyncDatabase:
             timeout=PATIENCE,
             reconnect_timeout=PATIENCE,
             name=self.config.application_name,
+            configure=_set_up,
             open=True,
         )
 
@@ -172,6 +173,11 @@ class SyncDatabase:
         given = [conninfo_to_dict(self.config.dsn).get("options") or ""]
         ours = ["-c " + f"{name}={value}".replace(" ", r"\ ") for name, value in settings.items()]
         return options | {"options": " ".join([*map(str, given), *ours]).strip()}
+
+
+def _set_up(connection: SyncConnection) -> None:
+    # What a batch reads has to be what is committed by then, whatever the default of a role or pooler is.
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
 
 def _still_there(connection: SyncConnection) -> bool:
