@@ -176,6 +176,8 @@ async def test_the_wake_up_comes_with_the_commit(place: Caller, db: ThrowawayDat
         "set transaction isolation level serializable",
         "set local plpgsql.variable_conflict = 'use_column'",
         "set local bytea_output = 'escape'",
+        "set local client_encoding = 'SQL_ASCII'",
+        "set local client_encoding = 'LATIN1'",
     ],
 )
 async def test_the_settings_of_the_callers_session_do_not_matter(
@@ -190,3 +192,17 @@ async def test_the_settings_of_the_callers_session_do_not_matter(
     assert await names(db) == ["back\\slash 'n' all", "second"]
     assert await db.value("select run_at from holdfast.live_jobs order by job_id limit 1") == when
     assert await db.value("select tags from holdfast.jobs order by id limit 1") == ["a\\b"]
+
+
+@pytest.mark.parametrize("library", ["psycopg", "psycopg async", "sqlalchemy connection", "django"])
+async def test_letters_that_a_connection_cannot_send_are_refused_with_a_remedy(
+    library: str, db: ThrowawayDatabase
+) -> None:
+    """Nothing has been sent then, so the transaction goes on."""
+    async with caller(library, db) as place:
+        await place.execute("set local client_encoding = 'LATIN1'")
+        with pytest.raises(holdfast.InputInvalid, match="set its client_encoding to UTF8"):
+            await place.enqueue(greet.job("日本"))
+        await place.enqueue(greet.job("Zoë"))
+        await place.commit()
+    assert await names(db) == ["Zoë"]

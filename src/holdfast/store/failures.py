@@ -120,6 +120,8 @@ def _without_sqlstate(error: BaseException, text: str, address: str | None) -> H
     # asyncpg reports a connection that died between two statements as an InterfaceError.
     if type(error).__name__ in {"InterfaceError", "InternalClientError", "OperationalError"}:
         return DatabaseUnavailable(f"the connection to PostgreSQL failed: {text}")
+    if isinstance(error, UnicodeEncodeError):
+        return InputInvalid(f"the connection cannot send a value: set its client_encoding to UTF8 ({text})")
     if type(error).__name__ == "DataError":
         return InputInvalid(f"a value cannot be sent to PostgreSQL: {text}")
     return None

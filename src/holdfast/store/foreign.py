@@ -37,19 +37,27 @@ async def run_foreign(connection: Any, statement: Statement[T], schema: str) -> 
     """
     run = _found(connection, ASYNC) or _refuse(connection, "Client", ASYNC_TAKES, _found(connection, SYNC))
     with foreign_errors(schema):
-        return statement.reader(await run(connection, statement, schema))
+        return statement.reader(_with_text(await run(connection, statement, schema)))
 
 
 def run_foreign_sync(connection: Any, statement: Statement[T], schema: str) -> T:
     """Run *statement* on a sync connection of the caller; the twin of `run_foreign`."""
     run = _found(connection, SYNC) or _refuse(connection, "SyncClient", SYNC_TAKES, _found(connection, ASYNC))
     with foreign_errors(schema):
-        return statement.reader(run(connection, statement, schema))
+        return statement.reader(_with_text(run(connection, statement, schema)))
 
 
 def run_on_psycopg(connection: psycopg.Connection[Any], statement: Statement[T], schema: str) -> T:
     """Run *statement* on a psycopg connection; driver errors pass through."""
     return statement.reader(_psycopg(connection, statement, schema))
+
+
+def _with_text(rows: Rows) -> Rows:
+    """Give text where psycopg gives bytes, for want of an encoding: with ``client_encoding = SQL_ASCII``.
+
+    What runs on a caller's connection answers no bytes of its own.
+    """
+    return [[part.decode() if isinstance(part, bytes) else part for part in row] for row in rows]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -198,7 +206,14 @@ def foreign_errors(schema: str) -> Iterator[None]:
 
 
 def _driver_errors() -> tuple[type[BaseException], ...]:
-    known = (asyncpg.PostgresError, asyncpg.InterfaceError, psycopg.Error, OSError, EOFError)
+    known = (
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+        psycopg.Error,
+        OSError,
+        EOFError,
+        UnicodeEncodeError,
+    )
     wrappers = (("sqlalchemy.exc", "DBAPIError"), ("django.db", "Error"))
     loaded = (getattr(sys.modules.get(module), name, None) for module, name in wrappers)
     return (*known, *(error for error in loaded if error is not None))
