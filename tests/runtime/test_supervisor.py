@@ -90,6 +90,29 @@ async def test_a_process_that_dies_is_started_again(supervise: Any, there: Any, 
     assert await run == 0
 
 
+async def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path, probe: Probe) -> None:
+    """The others go on meanwhile; what was lacking is told."""
+    program = tmp_path / "program"
+    supervisor = Supervisor([Command((str(program),), os.environ)], Events(probe), patience=20.0)
+    run = asyncio.create_task(supervisor.run())
+    failed = await probe.wait_for("process.unstarted")
+    assert isinstance(failed["error"], FileNotFoundError)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert await run == 0
+    assert len(probe.seen("process.started")) == 1
+
+
+async def test_a_stop_waits_for_no_process_that_cannot_be_started(tmp_path: Path, probe: Probe) -> None:
+    """Nothing had begun, so nothing was left behind."""
+    commands = [Command((str(tmp_path / "program"),), os.environ)]
+    supervisor = Supervisor(commands, Events(probe), patience=20.0)
+    run = asyncio.create_task(supervisor.run())
+    await probe.wait_for("process.unstarted")
+    supervisor.stop()
+    assert await run == 0
+
+
 async def test_a_drained_process_stays_away(supervise: Any, there: Any, probe: Probe) -> None:
     """An end with 0 was wanted; when all have ended, so does the supervisor."""
     _, run = await supervise((PATIENT, 0), (PATIENT, 0))

@@ -148,6 +148,9 @@ LINES: Mapping[str, Line] = {
     "process.died": Line(
         _ERROR, "process {number} (pid {pid}) {end}: it is started again in {retry_in:.1f} s"
     ),
+    "process.unstarted": Line(
+        _ERROR, "process {number} could not be started, next try in {retry_in:.1f} s: {error}"
+    ),
     "process.ended": Line(_INFO, "process {number} (pid {pid}) {end}"),
     "process.killed": Line(_WARNING, "process {number} (pid {pid}) did not stop in time and is killed"),
 }

@@ -33,8 +33,9 @@ class Supervisor:
     """Starts one process for each command and starts it again when it dies.
 
     A process that ends with 0 was drained and stays away; one that ends with 2 was given something no
-    restart can mend, so all are stopped.  Every process has a session of its own, so that Ctrl-C reaches
-    it once, through us, and a pipe as its stdin, which ends when we die however we die.
+    restart can mend, so all are stopped.  One that cannot even be started is tried again.
+    Every process has a session of its own, so that Ctrl-C reaches it once, through us, and a pipe as its
+    stdin, which ends when we die however we die.
     *patience* is how many seconds a stop may take before what is left is killed.
     """
 
@@ -75,14 +76,20 @@ class Supervisor:
         deaths = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            code, pid = await self._one_life(number, command)
-            if self._stopping.is_set() or code in (DONE, WRONG_USE):
-                return self._ended(number, pid, code)
-            deaths = 1 if time.monotonic() - began > WELL_AFTER else deaths + 1
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(deaths - 1, 10))
-            self._events.emit("process.died", number=number, pid=pid, end=_end(code), retry_in=pause)
+            try:
+                code, pid = await self._one_life(number, command)
+            except OSError as error:
+                # The machine has no room for another process, or what it is started from is being replaced.
+                deaths += 1
+                self._events.emit("process.unstarted", number=number, error=error, retry_in=_pause(deaths))
+            else:
+                if self._stopping.is_set() or code in (DONE, WRONG_USE):
+                    return self._ended(number, pid, code)
+                deaths = 1 if time.monotonic() - began > WELL_AFTER else deaths + 1
+                facts = {"number": number, "pid": pid, "end": _end(code)}
+                self._events.emit("process.died", **facts, retry_in=_pause(deaths))
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(_pause(deaths)):
                     await self._stopping.wait()
         return DONE
 
@@ -109,6 +116,10 @@ class Supervisor:
         if code in _UNBORN:
             return DONE
         return FAILED if code < 0 else code
+
+
+def _pause(deaths: int) -> float:
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(deaths - 1, 10))
 
 
 def _end(code: int) -> str:
