@@ -1,13 +1,17 @@
 """The client of the service, before a door at which a proxy answers for it."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
 
+import msgspec
 import pytest
 
 from holdfast.client.remote import connection
 from holdfast.client.remote.connection import RemoteConnection
-from holdfast.errors import ServerRefused, ServerUnavailable
+from holdfast.errors import HoldfastError, OptionInvalid, ServerRefused, ServerUnavailable, StepNotFound
+from holdfast.model.problem import Problem, facts_of, problem_type
 
 GOOD = (200, b'{"id": 7}')
 Door = Callable[[Sequence[tuple[int, bytes]]], Awaitable["Answering"]]
@@ -66,3 +70,25 @@ async def test_where_a_service_has_moved_to_is_no_file_of_it(door: Door) -> None
     async with RemoteConnection(place.address) as remote:
         with pytest.raises(ServerRefused, match="301"):
             await remote.get_bytes("/x")
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "known"),
+    [
+        (StepNotFound(7, "pack", "main", ("ship", "send")), "finished", ["ship", "send"]),
+        (OptionInvalid("delay", timedelta(-1), "give one that is not negative"), "value", None),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+async def test_every_fact_of_an_error_can_be_read_behind_a_service(
+    door: Door, error: HoldfastError, name: str, known: object
+) -> None:
+    """Also where it is a list, or cannot travel."""
+    told = Problem(
+        type=problem_type(type(error)), title="", status=400, detail=str(error), facts=facts_of(error)
+    )
+    place = await door([(400, msgspec.json.encode(told))])
+    async with RemoteConnection(place.address) as remote:
+        with pytest.raises(type(error), match=re.escape(str(error))) as raised:
+            await remote.get("/x", dict[str, int])
+    assert getattr(raised.value, name) == known

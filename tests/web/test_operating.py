@@ -141,6 +141,7 @@ async def test_a_run_is_shown_signalled_paused_and_forked(
     of(await caller.post(f"{API}/runs/{forked}/cancel"))
     missing = of(await caller.post(f"{path}/fork", json={"at": "unpack"}), 404)
     assert missing["type"] == "urn:holdfast:problem:step-not-found"
+    assert missing["facts"]["finished"] == ["_pack", "approved"]
     job_id = of(await caller.post(f"{API}/jobs", json={"kind": "plain"}), 201)["id"]
     assert of(await caller.get(f"{API}/runs/{job_id}"), 409)["type"] == "urn:holdfast:problem:not-a-run"
 

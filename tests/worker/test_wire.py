@@ -10,6 +10,7 @@ from holdfast.errors import (
     LeaseLost,
     PayloadTooLarge,
     StateConflict,
+    StepNotFound,
 )
 from holdfast.worker import wire
 
@@ -20,6 +21,7 @@ from holdfast.worker import wire
         LeaseLost(7, 3),
         StateConflict(7, action="resumed", state="at checkpoint version 9"),
         PayloadTooLarge("checkpoint", size=2, limit=1),
+        StepNotFound(7, "pack", "main", ("ship", "send")),
         DatabaseUnavailable("PostgreSQL cannot be reached: gone"),
     ],
     ids=lambda error: type(error).__name__,

@@ -249,6 +249,39 @@ async def test_an_error_is_the_same_at_first_and_at_a_replay(
     assert set(calls) == {" | ".join(met)}
 
 
+async def test_an_error_whose_arguments_are_no_data_keeps_its_text_and_facts(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """It is still caught as itself; what JSON cannot hold is all that is lost of it."""
+
+    class Refused(Exception):
+        """Says what it was given."""
+
+        def __init__(self, card: object, code: int) -> None:
+            super().__init__(card, code)
+            self.card, self.code = card, code
+
+        def __str__(self) -> str:
+            return f"refused with {self.code}" if hasattr(self, "card") else super().__str__()
+
+    app.error(Refused)
+
+    async def pay() -> None:
+        raise Refused(object(), 51)
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> str:
+        try:
+            await run.step(pay)
+        except Refused as error:
+            return f"{error}: {error.code}"
+        return "not reached"
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await client.wait(handle.id, timeout=20) == "refused with 51: 51"
+
+
 @pytest.mark.parametrize("executor", ["loop", "thread", "process"])
 async def test_an_error_is_the_same_wherever_its_step_runs(
     client: holdfast.Client, work: Any, app: holdfast.App, executor: str

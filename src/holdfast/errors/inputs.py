@@ -20,6 +20,9 @@ class ArgumentsInvalid(InputInvalid):
 class OptionInvalid(InputInvalid):
     """An option is out of range or of the wrong type."""
 
+    # None where the error came over a wire and its value was no plain data.
+    value: object = None
+
     def __init__(self, option: str, value: object, expected: str) -> None:
         try:
             shown = repr(value)

@@ -9,6 +9,7 @@ import msgspec
 
 MEDIA_TYPE = "application/problem+json"
 _PREFIX = "urn:holdfast:problem:"
+_PLAIN = (str, int, float, bool, type(None))
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -25,3 +26,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def problem_type(error: type[BaseException]) -> str:
     """Return the type under which an error travels: ``urn:holdfast:problem:job-not-found``."""
     return _PREFIX + _WORD.sub("-", error.__name__).lower()
+
+
+def facts_of(error: BaseException) -> dict[str, Any]:
+    """Return what an error names, as far as it travels: plain values, and lists of them."""
+    return {name: value for name, value in vars(error).items() if _travels(value)}
+
+
+def _travels(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(isinstance(one, _PLAIN) for one in value)
+    return isinstance(value, _PLAIN)

@@ -14,7 +14,7 @@ from litestar.types import Scope
 
 from holdfast import errors
 from holdfast.errors import HoldfastError
-from holdfast.model.problem import MEDIA_TYPE, Problem, problem_type
+from holdfast.model.problem import MEDIA_TYPE, Problem, facts_of, problem_type
 from holdfast.runtime.events import Events
 
 AnyRequest = Request[Any, Any, Any]
@@ -82,7 +82,6 @@ _PROTOCOL = {
 _OTHER = ("request-refused", "the request was refused")
 # All that the gate does before it knows a caller is to ask the database.
 _UNUSABLE = "the database cannot be reached, or not be used, as the log of the service describes"
-_PLAIN = (str, int, float, bool, type(None))
 
 
 def status_of(error: type[BaseException]) -> int:
@@ -125,8 +124,7 @@ def problem_of(error: HoldfastError, events: Events, scope: Scope) -> tuple[Prob
         headers["Retry-After"] = str(math.ceil(getattr(error, "retry_after", 1.0)))
     if isinstance(error, errors.LogOffsetWrong):
         headers["Holdfast-Offset"] = str(error.size)
-    detail = str(error)
-    facts = {name: value for name, value in vars(error).items() if isinstance(value, _PLAIN)}
+    detail, facts = str(error), facts_of(error)
     if status >= 500 and scope.get("auth") is None:
         # Whoever is asked for a token has not shown yet that he may know where the database is, and as whom.
         detail, facts = _UNUSABLE, {}

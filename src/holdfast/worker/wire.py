@@ -14,6 +14,7 @@ import msgspec
 from holdfast import errors
 from holdfast.errors import HoldfastError
 from holdfast.model.job import ClaimedJob
+from holdfast.model.problem import facts_of
 
 # Results, checkpoints and log lines are checked against limits far below.
 LARGEST_FRAME = 64 * 1024 * 1024
@@ -179,9 +180,7 @@ def from_child(body: bytes) -> FromChild:
 
 def packed(error: HoldfastError) -> Problem:
     """Return an error for the wire: its type, its text and its plain facts."""
-    plain = (str, int, float, bool, type(None))
-    facts = {name: value for name, value in vars(error).items() if isinstance(value, plain)}
-    return Problem(type(error).__name__, str(error), facts)
+    return Problem(type(error).__name__, str(error), facts_of(error))
 
 
 def unpacked(problem: Problem) -> HoldfastError:

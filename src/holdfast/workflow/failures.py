@@ -59,7 +59,8 @@ class Failures:
         found = self._found(told.type)
         if found is None or (told.args is None and not told.attributes):
             return StepFailed(step, told.type, told.message)
-        args = told.args or []
+        # Arguments that are no data are lost; what the error said is not.
+        args = [told.message] if told.args is None else told.args
         try:
             if found.__module__ == "builtins":
                 return found(*args)
