@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -180,13 +181,23 @@ def test_a_job_costs_less_than_three_microseconds_of_counting() -> None:
     assert best < 3e-6, f"{best * 1e6:.2f} µs a job"
 
 
-@pytest.fixture
-def address() -> Any:
-    """A server with one counter that lives and is not ready."""
+def has_ipv6() -> bool:
+    """Whether this machine has the address ::1."""
+    with socket.socket(socket.AF_INET6) as tried, suppress(OSError):
+        tried.bind(("::1", 0))
+        return True
+    return False
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def address(request: pytest.FixtureRequest) -> Any:
+    """A server with one counter that lives and is not ready, on an address of either kind."""
+    if ":" in request.param and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
     metrics = Metrics(["send_mail"])
     Events(metrics).emit("attempts.reported", batch=[Reported(1, Complete())], accepted=1, stale=[])
     server = MetricsServer(metrics.registry, lives=lambda: True, ready=lambda: False)
-    yield server.start("127.0.0.1", 0).removesuffix("/metrics")
+    yield server.start(request.param, 0).removesuffix("/metrics")
     server.stop()
 
 

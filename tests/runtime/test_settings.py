@@ -161,6 +161,32 @@ def test_a_size_that_is_none_is_named(tmp_path: Path, value: object) -> None:
         load({"log_limit": value}, {}, folder=tmp_path)
 
 
+@pytest.mark.parametrize("setting", ["http_host", "metrics_host"])
+@pytest.mark.parametrize(
+    ("given", "host"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("[::1]", "::1"),
+        ("[fe80::1%eth0]", "fe80::1%eth0"),
+        (" localhost ", "localhost"),
+    ],
+)
+def test_a_place_to_listen_may_have_the_brackets_of_a_url(
+    tmp_path: Path, setting: str, given: str, host: str
+) -> None:
+    """A socket takes it without them."""
+    assert getattr(load({setting: given}, {}, folder=tmp_path).settings, setting) == host
+
+
+@pytest.mark.parametrize("setting", ["http_host", "metrics_host"])
+@pytest.mark.parametrize("given", ["[::1]:9090", "127.0.0.1:9090", "[localhost]", "http://x", "[::1", "", 7])
+def test_a_place_to_listen_with_a_port_is_named(tmp_path: Path, setting: str, given: object) -> None:
+    """Not as a port that is taken; the port has a setting of its own."""
+    with pytest.raises(SettingInvalid, match=rf"{setting} .*127\.0\.0\.1 or ::1, without a port"):
+        load({setting: given}, {}, folder=tmp_path)
+
+
 @pytest.mark.parametrize(
     "address",
     ["http://127.0.0.1:8700", "https://holdfast.example.com/", "http://[::1]:1", "https://ä.example:65535"],

@@ -77,6 +77,7 @@ def _serve(settings: Settings) -> int:
     from holdfast.cli.application import application
     from holdfast.cli.serving import serve
     from holdfast.cli.web import Service
+    from holdfast.runtime.exposition import http_address
 
     app = None if settings.app is None else application(settings.app)
     asyncio.run(_migrate(database_config(settings, pool_size=1)))
@@ -88,7 +89,7 @@ def _serve(settings: Settings) -> int:
         kinds = counted(len(app.handlers), "kind")
         tell(f"jobs      {settings.app}: {kinds}, {settings.slots} slots, queues {queues}")
     if settings.http_port:
-        tell(f"service   http://{settings.http_host}:{settings.http_port}/schema")
+        tell(f"service   {http_address(settings.http_host, settings.http_port)}/schema")
     tell("stop      Ctrl-C")
     return serve(settings, app, web=Service(settings, app))
 

@@ -54,12 +54,12 @@ class MetricsServer:
                 """Say nothing: a scrape is no news."""
 
         try:
-            self._server = ThreadingHTTPServer((host, port), Request)
+            self._server = _Listener(host, port, Request)
         except OSError as error:
             msg = f"metrics cannot be served on {host} port {port}: {error.strerror or error}"
             raise SettingInvalid(msg, setting="metrics_port") from error
         threading.Thread(target=self._server.serve_forever, name="holdfast metrics", daemon=True).start()
-        return f"http://{host}:{self._server.server_port}/metrics"
+        return f"{http_address(host, self._server.server_port)}/metrics"
 
     def stop(self) -> None:
         """Stop serving; safe to call twice."""
@@ -79,6 +79,24 @@ class MetricsServer:
         if check is None:
             return 404, "text/plain", b"try /metrics, /livez or /readyz\n"
         return (200, "text/plain", b"ok\n") if check() else (503, "text/plain", b"no\n")
+
+
+class _Listener(ThreadingHTTPServer):
+    """A server on an address of either kind."""
+
+    def __init__(self, host: str, port: int, request: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = family_of(host)
+        super().__init__((host, port), request)
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """Return the family of a socket that is to listen on *host*: a name is looked up for IPv4."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def http_address(host: str, port: int) -> str:
+    """Return what to ask a server on *host* by."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def exposed(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:

@@ -18,6 +18,7 @@ from holdfast.errors import SettingInvalid
 from holdfast.runtime.values import (
     Rule,
     duration,
+    host,
     matching,
     networks,
     one_of,
@@ -83,7 +84,7 @@ class Settings:
     metrics_port: int | None = _setting(
         None, whole(1, 65_535), "serve metrics on this port; nothing if unset"
     )
-    metrics_host: str = _setting("127.0.0.1", text(), "the address on which metrics are served")
+    metrics_host: str = _setting("127.0.0.1", host(), "the address on which metrics are served")
     retention_completed: float = _setting(14 * DAY, duration(DAY), "how long completed jobs are kept")
     retention_failed: float = _setting(30 * DAY, duration(DAY), "how long failed and cancelled jobs are kept")
     retention_logs: float = _setting(30 * DAY, duration(DAY), "how long log lines are kept at most")
@@ -99,7 +100,7 @@ class Settings:
         "info", one_of("debug", "info", "warning", "error"), "the least level that is logged"
     )
     folder: str = _setting(".holdfast", text(), "where `holdfast up` keeps its embedded PostgreSQL")
-    http_host: str = _setting("127.0.0.1", text(), "the address on which the service listens")
+    http_host: str = _setting("127.0.0.1", host(), "the address on which the service listens")
     http_port: int = _setting(8700, whole(0, 65_535), "the port of the service; 0 takes a free one")
     http_rate: int = _setting(500, whole(1, 1_000_000), "requests a second that the service takes per token")
     http_proxies: tuple[str, ...] = _setting(

@@ -70,6 +70,21 @@ def server_address() -> Rule:
     return Rule("an address such as https://holdfast.example.com, without a path", read)
 
 
+def host() -> Rule:
+    """Read where to listen: a name or an address, which may have the brackets that it has in a URL."""
+    name = re.compile(r"\[([^\s/\[\]]+)\]|([^\s/\[\]]+)")
+
+    def read(value: Any) -> str:
+        found = name.fullmatch(value.strip()) if isinstance(value, str) else None
+        if found is None:
+            raise ValueError
+        if found[1] is not None or ":" in found[2]:
+            IPv6Address(found[1] or found[2])
+        return found[1] or found[2]
+
+    return Rule("a name or an address such as 127.0.0.1 or ::1, without a port", read)
+
+
 def one_of(*choices: str) -> Rule:
     """Read one of these words."""
 

@@ -16,7 +16,7 @@ from holdfast.errors import SettingInvalid
 from holdfast.runners.desk import Desk
 from holdfast.runners.logs import LogIntake
 from holdfast.runtime.events import Events
-from holdfast.runtime.exposition import Check
+from holdfast.runtime.exposition import Check, family_of, http_address
 from holdfast.runtime.metrics import Metrics
 from holdfast.store.database import Database
 from holdfast.store.listen import Notifications
@@ -91,8 +91,7 @@ class WebServer:
             )
             raise SettingInvalid(msg, setting="http_host")
         listener = self._bound()
-        host, port = listener.getsockname()[:2]
-        self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self.address = http_address(*listener.getsockname()[:2])
         await self.watch.start()
         await self._desk.start()
         await self._feed.start()
@@ -117,8 +116,7 @@ class WebServer:
 
     def _bound(self) -> socket.socket:
         host, port = self.config.host, self.config.port
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family)
+        listener = socket.socket(family_of(host))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             # Its connections inherit it: the kernel drops a reader that takes nothing for so long.
