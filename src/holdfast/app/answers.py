@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from holdfast.app.signature import json_text
 from holdfast.errors import InputInvalid, OptionInvalid, PayloadTooLarge, StateConflict
 from holdfast.model.checkpoint import Checkpoint
-from holdfast.model.outcome import Cancel, Retry, Snooze
 from holdfast.rules.outcome import storable
 
 MAX_RESULT_BYTES = 1024 * 1024
@@ -40,12 +39,23 @@ def checkpoint_state(job_id: int, saved: Checkpoint, version: int) -> Any:
     return msgspec.json.decode(saved.data)
 
 
-def reason_text(answer: Snooze | Cancel | Retry) -> str:
-    """Return the reason of what a handler answered as it can be stored; raises `OptionInvalid`."""
-    reason: object = answer.reason
-    if not isinstance(reason, str):
-        raise OptionInvalid(f"{type(answer).__name__}.reason", reason, "give a string")
-    return storable(reason)
+class _Reasoned(Protocol):
+    """What a handler or an engine says of an attempt, with a reason in one line."""
+
+    @property
+    def reason(self) -> str: ...
+
+
+def reason_text(answer: _Reasoned) -> str:
+    """Return the reason of an answer as it can be stored; raises `OptionInvalid`."""
+    return kept_text(f"{type(answer).__name__}.reason", answer.reason)
+
+
+def kept_text(option: str, text: object) -> str:
+    """Return *text* as it can be stored; raises `OptionInvalid` where it is none."""
+    if not isinstance(text, str):
+        raise OptionInvalid(option, text, "give a string")
+    return storable(text)
 
 
 def _within(text: str, what: str, limit: int) -> str:

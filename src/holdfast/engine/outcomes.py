@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from holdfast.app.answers import result_text
+from holdfast.app.answers import kept_text, reason_text, result_text
 from holdfast.app.options import checked_text, seconds_from
 from holdfast.engine.claims import Claim
 from holdfast.errors import OptionInvalid
 from holdfast.model import outcome as decisions
 from holdfast.model.outcome import Cancel, Retry, Snooze, Transition
 from holdfast.rules import outcome as decide
-from holdfast.rules.outcome import Failure, storable
+from holdfast.rules.outcome import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +59,32 @@ Outcome = Complete | Fail | Cancel | Retry | Snooze | Release | Suspend
 
 def transition(claim: Claim, outcome: Outcome, random: Callable[[], float]) -> Transition:
     """Return what is to be written; raises `InputInvalid` for a result or an option that cannot be kept."""
+    if not isinstance(outcome, Outcome):
+        raise OptionInvalid("outcome", outcome, "give one of those in holdfast.engine, such as Complete()")
+    if isinstance(outcome, Complete):
+        return decisions.Complete(result_text(claim.kind, outcome.result))
+    reason = reason_text(outcome)
     match outcome:
-        case Complete(result):
-            return decisions.Complete(result_text(claim.kind, result))
-        case Fail(reason, error):
-            return decisions.Fail(error=storable(error or reason), reason=storable(reason))
-        case Cancel(reason):
-            return decisions.Stop(storable(reason))
-        case Snooze(delay, reason):
+        case Fail(error=error):
+            return decisions.Fail(error=kept_text("Fail.error", error) if error else reason, reason=reason)
+        case Cancel():
+            return decisions.Stop(reason)
+        case Snooze(delay):
             return decide.snoozed(seconds_from("Snooze.delay", delay), reason)
-        case Release(reason):
-            return decide.released(storable(reason))
-        case Suspend(reason, signals, delay):
-            if isinstance(signals, str):
-                raise OptionInvalid(
-                    "signals", signals, "give a tuple of names: of a text it would be the letters"
-                )
-            names = tuple(checked_text("signals", name, most=200) for name in signals)
+        case Release():
+            return decide.released(reason)
+        case Suspend(signals=signals, delay=delay):
             due = None if delay is None else time.monotonic() + seconds_from("Suspend.delay", delay)
-            return decisions.Suspend(storable(reason), signals=names, due=due)
-        case Retry(delay, reason):
+            return decisions.Suspend(reason, signals=_names(signals), due=due)
+        case Retry(delay):
             chosen = None if delay is None else seconds_from("Retry.delay", delay)
             return _failed(claim, Failure(reason, reason, chosen), random)
+
+
+def _names(signals: object) -> tuple[str, ...]:
+    if isinstance(signals, str) or not isinstance(signals, Iterable):
+        raise OptionInvalid("signals", signals, "give a tuple of names: of a text it would be the letters")
+    return tuple(checked_text("signals", name, most=200) for name in signals)
 
 
 def _failed(claim: Claim, failure: Failure, random: Callable[[], float]) -> Transition:
