@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,11 @@ async def nothing() -> None:
     """Takes no run."""
 
 
+def counting() -> Iterator[int]:
+    """Runs nothing when it is called."""
+    yield 1
+
+
 async def forgotten(number: int) -> None:
     """Takes something else."""
 
@@ -240,6 +246,10 @@ registered(
 )
 registered("a schedule without a rule", lambda new: new.schedule("nightly", keep.job(1)))
 registered("a handler with `*args`", lambda new: new.job(kind="any")(lambda *args: args))
+registered(
+    "a partial as a handler: `partial(greet, times=2)`", lambda new: new.job(partial(greet.function, times=2))
+)
+registered("a handler with a `yield`", lambda new: new.job(counting))
 
 
 registered(
