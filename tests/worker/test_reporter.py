@@ -23,10 +23,15 @@ from holdfast.worker.running import Held, Running
 from tests.store.scene import Scene, fence
 
 
+def reporter_of(database: Database, held: Held, probe: Probe) -> Reporter:
+    """Make a reporter of attempts that have logged nothing."""
+    return Reporter(database, held, Events(probe), before_flush=lambda _: None)
+
+
 async def test_a_stopped_reporter_gives_up_what_the_database_does_not_take(db: ThrowawayDatabase) -> None:
     """A decision that was put back by the stop would be tried again for ever, behind everybody's back."""
     held, probe = Held(), Probe()
-    reporter = Reporter(Database(db.config), held, Events(probe))
+    reporter = reporter_of(Database(db.config), held, probe)
     held.take([Fence(1, 1)])
     reporter.put_back([Fence(1, 1)], released("the worker is stopping"))
     await probe.wait_for("report.delayed")
@@ -54,7 +59,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[int]]]:
 async def completed(scene: Scene, *jobs: ClaimedJob) -> tuple[Held, Probe]:
     """Report that these attempts are completed, all at once, and wait until that is written."""
     held, probe = Held(), Probe()
-    reporter = Reporter(scene.db.database, held, Events(probe))
+    reporter = reporter_of(scene.db.database, held, probe)
     held.take(fence(job) for job in jobs)
     for job in jobs:
         reporter.report(Running.now(job), Complete())
@@ -81,7 +86,7 @@ async def test_a_crowded_database_has_one_batch_to_write_at_a_time(
 ) -> None:
     """Where many ends took it long, the next ones wait for what is under way, until a write was quick."""
     held, worker = Held(), await scene.worker()
-    reporting = Reporter(scene.db.database, held, Events(Probe()))
+    reporting = reporter_of(scene.db.database, held, Probe())
     await scene.enqueue(reporter.MANY + 4)
     jobs = await scene.claim(worker, limit=reporter.MANY + 4)
     held.take(fence(job) for job in jobs)
@@ -139,7 +144,7 @@ async def test_an_end_whose_answer_was_lost_is_no_stale_one(
 
     monkeypatch.setattr(database, "run_read_committed", breaks)
     held, probe, job = Held(), Probe(), await scene.one()
-    reporting = Reporter(database, held, Events(probe))
+    reporting = reporter_of(database, held, probe)
     held.take([fence(job)])
     reporting.report(Running.now(job), decision)
     await reporting.flush()

@@ -383,7 +383,7 @@ async def test_limits_that_change_while_they_are_read_are_read_again(
     queues, run = ("a", "b"), Database.run
     await scene.worker(*queues)
     await scene.db.fetch("update holdfast.queues set max_running = 1 where name = 'a'")
-    limits = Limits(scene.db.database, 60.0)
+    limits = Limits(scene.db.database, 60.0, lambda *_: None)
 
     async def slow(database: Database, statement: Statement[Any], *rest: Any) -> Any:
         answer = await run(database, statement, *rest)

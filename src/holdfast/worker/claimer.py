@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Collection, Set
+from collections.abc import Callable, Collection, Set
 
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
@@ -13,7 +13,7 @@ from holdfast.store.database import Database
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.intake import NOTHING_MORE, Intake
-from holdfast.worker.limits import Limited, Limits
+from holdfast.worker.limits import Limited
 from holdfast.worker.openings import Openings
 from holdfast.worker.overtaking import Overtaking
 from holdfast.worker.prefetch import Prefetch
@@ -36,7 +36,8 @@ SPREAD = 0.2
 class Claimer(Service):
     """Decides when to claim by the *intake*, and how much.
 
-    Its *openings* tell others of what it cannot take itself under limits.
+    Its *openings* tell others of what it cannot take itself under limits.  *kept* is called when a claim has
+    brought something.  Slots tell it what they have `freed`, the reporter what it has `reported`.
     """
 
     name = "claimer"
@@ -51,26 +52,28 @@ class Claimer(Service):
         reporter: Reporter,
         held: Held,
         events: Events,
+        kept: Callable[[], object],
     ) -> None:
         super().__init__(events)
         self._config, self._slots, self._buffer = config, slots, buffer
         self._order = list(config.queues)
         # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
         age = LIMITS_AGE if config.listens else config.poll * (1 - SPREAD)
-        self._limits = Limits(database, age)
         self.openings = Openings(database, self.wake)
         self.intake = Intake(
             database,
             prefetch=config.prefetch,
-            limits=self._limits,
+            limits_age=age,
             openings=self.openings,
             slots=slots,
             buffer=buffer,
             reporter=reporter,
             held=held,
             events=events,
+            again=self.wake,
+            kept=kept,
         )
-        self.intake.again = self.wake
+        self._limits = self.intake.limits
         # Half of what was in the buffer after the last claim, with a permit and without.
         self._half, self._half_ahead = 0, 0
         # Whether jobs were announced since the last claim.
@@ -78,7 +81,6 @@ class Claimer(Service):
         self._overtaking = Overtaking(buffer, config.queues)
         self._slumber = Slumber(database, lambda: self._overtaking.below)
         self._prefetch = Prefetch(slots, buffer, config.prefetch)
-        slots.freed, reporter.acknowledged = self._freed, self._reported
 
     def begin(self, worker_id: int, kinds: tuple[str, ...]) -> None:
         """Claim for this worker row from now on, and just the kinds that it names."""
@@ -114,14 +116,16 @@ class Claimer(Service):
         self._limits.forget()
         self.wake()
 
-    def _freed(self) -> None:
+    def freed(self) -> None:
+        """A slot has taken a job, or found none."""
         # Where the last claim took all there was, a free slot is no reason to look again.
         low = self._prefetch.low
         has_room = self.intake.has_more and len(self._buffer) <= low and not self.draining
         if has_room or self._overtaking.has_room(low):
             self.wake()
 
-    def _reported(self, freed: Set[str | None]) -> None:
+    def reported(self, freed: Set[str | None]) -> None:
+        """Ends are written, and that may have made room in these queues; see `Reporter`."""
         limited = self._limits.known or Limited()
         has_room = any(queue is None or queue in limited.capped for queue in freed)
         self.openings.note({queue for queue in freed if queue is not None})

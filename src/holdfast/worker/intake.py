@@ -32,7 +32,8 @@ class Intake:
     Nothing is claimed while there is no worker row to claim for, nor once it *is_closed*; what a claim
     brings that was under way then goes back as well.  *has_more* says whether the last claim took as much as
     it wanted; *again* is called when another one may take what that could not, *kept* when a claim has
-    brought something.  What a claim may have left behind whose answer was lost is given back by its *strays*.
+    brought something.  Its *limits* are read again after *limits_age* seconds.  What a claim may have left
+    behind whose answer was lost is given back by its *strays*.
     """
 
     def __init__(
@@ -40,29 +41,29 @@ class Intake:
         database: Database,
         *,
         prefetch: int,
-        limits: Limits,
+        limits_age: float,
         openings: Openings,
         slots: Slots,
         buffer: Buffer,
         reporter: Reporter,
         held: Held,
         events: Events,
+        again: Callable[[], object],
+        kept: Callable[[], object],
     ) -> None:
         self._database, self._most_ahead, self._events = database, prefetch, events
-        self._limits, self._openings, self._slots = limits, openings, slots
+        self._openings, self._slots, self._again, self._kept = openings, slots, again, kept
         self._buffer, self._reporter, self._held = buffer, reporter, held
+        self.limits = Limits(database, limits_age, self._limits_changed)
         self._claims, self._kinds = Claims(database), tuple[str, ...]()
         self.worker_id = 0
         self.is_closed, self.has_more = False, True
-        self.again: Callable[[], None] = lambda: None
-        self.kept: Callable[[], None] = lambda: None
         self.strays = Strays(database, held, reporter)
-        limits.changed = self._limits_changed
 
     def begin(self, worker_id: int, kinds: tuple[str, ...]) -> None:
         """Claim for this worker row from now on, and just the kinds that it names."""
         self.worker_id, self._kinds = worker_id, kinds
-        self._limits.forget()
+        self.limits.forget()
         self._openings.begin(worker_id, kinds)
         self._claims = Claims(self._database)
 
@@ -84,7 +85,7 @@ class Intake:
     async def claim(self, queues: tuple[str, ...], *, free: int, wanted: int) -> list[ClaimedJob]:
         """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots."""
         demand = self._demand(queues, limit=wanted, free=free)
-        limited = await self._limits.read(queues)
+        limited = await self.limits.read(queues)
         plain = tuple(queue for queue in queues if queue not in limited.queues)
         claimed, taken = list[ClaimedJob](), 0
         # Those without limits are asked together, when it is the turn of the first of them.
@@ -115,7 +116,7 @@ class Intake:
 
         *known* are all queues of this worker.  Answers whether there was any, and whether there may be more.
         """
-        limited = await self._limits.read(tuple(known))
+        limited = await self.limits.read(tuple(known))
         plain = tuple(queue for queue in queues if queue not in limited.queues)
         demand = self._demand(plain, limit=room, free=0)
         claimed = await self._ask(demand, is_limited=False, below=below) if plain else []
@@ -183,7 +184,7 @@ class Intake:
             new = [job for job in new if not job.ahead]
         self._held.take(self._buffer.put(new, favoured=favoured))
         if claimed:
-            self.kept()
+            self._kept()
         return len(self._buffer) - before
 
     def _permitted(self, held: list[ClaimedJob], *, favoured: bool) -> None:
@@ -201,7 +202,7 @@ class Intake:
     def _let_go(self, queue: str, _recorded: object = None) -> None:
         """Claim what a permit is for that nobody uses, or tell those who may."""
         self._openings.note({queue})
-        self.again()
+        self._again()
 
     def _limits_changed(self, limited: Limited, stricter: Set[str]) -> None:
         self._slots.turnover.watch(limited.capped)

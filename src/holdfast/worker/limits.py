@@ -29,13 +29,14 @@ class Limits:
     go on waiting in a buffer: they are paused, or limited more strictly than before.
     """
 
-    def __init__(self, database: Database, age: float) -> None:
-        self._database, self._age = database, age
+    def __init__(
+        self, database: Database, age: float, changed: Callable[[Limited, Set[str]], object]
+    ) -> None:
+        self._database, self._age, self._changed = database, age, changed
         self._former: dict[str, QueueLimits] = {}
         self._read_at, self._changes = 0.0, 0
         self.known: Limited | None = None
         self.has_keyed = False
-        self.changed: Callable[[Limited, Set[str]], None] = lambda *_: None
 
     def forget(self) -> None:
         """Read them again before they are next asked for."""
@@ -65,7 +66,7 @@ class Limits:
         self._read_at = time.monotonic()
         stricter = {queue.name for queue in found if queue.paused or self._is_stricter(queue)}
         self._former = {queue.name: queue for queue in found}
-        self.changed(self.known, stricter)
+        self._changed(self.known, stricter)
 
     def _is_stricter(self, queue: QueueLimits) -> bool:
         former = self._former.get(queue.name, queue)

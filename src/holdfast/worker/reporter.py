@@ -73,11 +73,19 @@ class Reporter:
     Attempts that share a permit of a limited queue are written in the order in which they had it, whatever
     became of them, so one batch of them is under way at a time, beside the others.
     *acknowledged* is called whenever a batch is, with the limited queues in which it may have made
-    room; None among them stands for what was given back, of which others are told already.
+    room; None among them stands for what was given back, of which others are told already.  *before_flush*
+    is called with the attempts of a batch, which waits for what that answers.
     """
 
-    def __init__(self, database: Database, held: Held, events: Events) -> None:
+    def __init__(
+        self,
+        database: Database,
+        held: Held,
+        events: Events,
+        before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None],
+    ) -> None:
         self._database, self._held, self._events = database, held, events
+        self._before_flush = before_flush
         self._unordered, self._ordered = _Piles(), _Piles()
         self._flights: set[asyncio.Task[None]] = set()
         # The one among them that writes what has an order.
@@ -86,7 +94,6 @@ class Reporter:
         self._frees: dict[Fence, str | None] = {}
         self._stopped, self._is_crowded = False, False
         self.acknowledged: Callable[[Set[str | None]], None] = lambda _: None
-        self.before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None] | None = None
 
     def report(
         self, running: Running, decision: Transition, heir: Fence | None = None, *, frees: str | None = None
@@ -171,10 +178,9 @@ class Reporter:
     async def _fly(self, piles: _Piles) -> None:
         batches, begun = piles.take(), time.monotonic()
         try:
-            if self.before_flush is not None:
-                written = self.before_flush([one.fence for _, batch in batches for one in batch])
-                if written is not None:
-                    await written
+            written = self._before_flush([one.fence for _, batch in batches for one in batch])
+            if written is not None:
+                await written
             for pile, batch in batches:
                 left = batch
                 if batch and pile is piles.ended and attempts.are_plain(batch):

@@ -46,13 +46,13 @@ class Worker:
         self.config, self.events, self.held = config, events, Held()
         self._app, self._database = app, database
         self._buffer = Buffer()
-        self.reporter = Reporter(database, self.held, events)
         self.journal = Journal(database, self.held, events)
-        self.reporter.before_flush = self.journal.settle
+        self.reporter = Reporter(database, self.held, events, before_flush=self.journal.settle)
         self.scribe = Scribe(database, self.held, events)
         self._executors = Executors(database, self.journal, self.scribe, Archive(database), config.slots)
         performer = Performer(app, self._executors)
         self.slots = Slots(config.slots, self._buffer, performer, self.reporter, self.held, events)
+        self.attention = Attention(database, self.held, self._buffer, self.reporter, events)
         self.claimer = Claimer(
             database,
             config,
@@ -61,9 +61,10 @@ class Worker:
             reporter=self.reporter,
             held=self.held,
             events=events,
+            kept=self.attention.claimed,
         )
-        self.attention = Attention(database, self.held, self._buffer, self.reporter, events)
-        self.claimer.intake.kept = self.attention.claimed
+        # Claims fill slots, and their ends call for claims: here the circle is closed.
+        self.slots.freed, self.reporter.acknowledged = self.claimer.freed, self.claimer.reported
         self.lease = Lease(config.database, events, every=config.renew_every, patience=self._patience)
         self._lifespan = Lifespan(app.lifespans)
         self._log_handler = JournalHandler(self.journal)
