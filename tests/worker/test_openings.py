@@ -115,7 +115,7 @@ async def test_a_claim_of_what_has_to_wait_says_nothing_of_room(
     await hall.limit(1)
     await hall.fill(None)
     worker = hall.busy.worker
-    worker.slots.turnover.room = lambda _: 5
+    worker.permits.turnover.room = lambda _: 5
     worker.claimer.openings.note({QUEUE})
     found = await worker.claimer.intake.claim((QUEUE,), free=0, wanted=0)
     assert [job.ahead for job in found] == [True]
@@ -150,7 +150,7 @@ async def test_who_has_jobs_ahead_of_permits_is_told_of_one(
     monkeypatch.setattr(claimer, "STALE", NEVER)
     await hall.limit(1)
     worker = (await hall.work(hall.app, slots=2, queues=(QUEUE,))).worker
-    worker.slots.turnover.room = lambda _: 1
+    worker.permits.turnover.room = lambda _: 1
     await hall.client.enqueue(hall.first.job(), queue=QUEUE)
     await hall.begun.wait()
     waiting = await hall.client.enqueue(hall.second.job(), queue=QUEUE)
@@ -188,7 +188,7 @@ async def test_who_must_not_claim_ahead_says_nothing_of_room(hall: Hall) -> None
     # The best in line is of a kind that the worker does not run.
     await hall.client.enqueue(JobRequest("strange", "{}"), queue=QUEUE, priority=0)
     await hall.client.enqueue_many([hall.other.job() for _ in range(4)], queue=QUEUE)
-    worker.slots.turnover.room = lambda _: 5
+    worker.permits.turnover.room = lambda _: 5
     worker.claimer.openings.note({QUEUE})
     found = await worker.claimer.intake.claim((QUEUE,), free=1, wanted=1)
     assert [job.ahead for job in found] == [False]
@@ -229,7 +229,7 @@ async def test_a_permit_that_is_one_too_many_is_passed_on(
     monkeypatch.setattr(claimer, "STALE", NEVER)
     await hall.limit(1)
     worker = (await hall.work(hall.app, slots=2, queues=(QUEUE, "other"))).worker
-    worker.slots.turnover.room = lambda _: 1
+    worker.permits.turnover.room = lambda _: 1
     await hall.client.enqueue(hall.first.job(), queue=QUEUE)
     await hall.begun.wait()
     await hall.client.enqueue(hall.other.job(), queue=QUEUE)

@@ -308,7 +308,7 @@ class Blocked:
         await self._client.enqueue_many([self.job(n) for n in range(100)], queue=QUEUE)
         process = await self._work(self.app, slots=8, poll=NEVER, queues=(QUEUE, *queues))
         await eventually(lambda: _holds(len(self.begun) == 4))
-        process.worker.slots.turnover.room = lambda _: 8
+        process.worker.permits.turnover.room = lambda _: 8
         process.worker.claimer.wake()
         await eventually(lambda: _holds(process.worker.claimer._buffer.ahead == 8))
         return process
@@ -395,7 +395,7 @@ async def test_what_is_claimed_ahead_leaves_slots_to_other_queues(
     # A claim that was cut off must not come late and take the permits.
     await eventually(lambda: db.value(NO_CLAIM))
     await client.enqueue_many([blocked.job(n) for n in range(20)], queue="other")
-    process.worker.slots.turnover.room = lambda queue: 30 if queue == QUEUE else 0
+    process.worker.permits.turnover.room = lambda queue: 30 if queue == QUEUE else 0
     found = await one.intake.claim((QUEUE, "other"), free=4, wanted=4)
     assert [job.queue for job in found if not job.ahead] == ["other"] * 3
     assert sum(job.ahead for job in found) > 4

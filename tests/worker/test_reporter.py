@@ -18,6 +18,8 @@ from holdfast.store.database import Database
 from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker import reporter
+from holdfast.worker.buffer import Buffer
+from holdfast.worker.permits import Permits
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held, Running
 from tests.store.scene import Scene, fence
@@ -25,7 +27,7 @@ from tests.store.scene import Scene, fence
 
 def reporter_of(database: Database, held: Held, probe: Probe) -> Reporter:
     """Make a reporter of attempts that have logged nothing."""
-    return Reporter(database, held, Events(probe), before_flush=lambda _: None)
+    return Reporter(database, held, Permits(Buffer(), 0), Events(probe), before_flush=lambda _: None)
 
 
 async def test_a_stopped_reporter_gives_up_what_the_database_does_not_take(db: ThrowawayDatabase) -> None:

@@ -16,6 +16,7 @@ from holdfast.worker.intake import NOTHING_MORE, Intake
 from holdfast.worker.limits import Limited
 from holdfast.worker.openings import Openings
 from holdfast.worker.overtaking import Overtaking
+from holdfast.worker.permits import Permits
 from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held
@@ -49,6 +50,7 @@ class Claimer(Service):
         *,
         slots: Slots,
         buffer: Buffer,
+        permits: Permits,
         reporter: Reporter,
         held: Held,
         events: Events,
@@ -62,11 +64,10 @@ class Claimer(Service):
         self.openings = Openings(database, self.wake)
         self.intake = Intake(
             database,
-            prefetch=config.prefetch,
             limits_age=age,
             openings=self.openings,
-            slots=slots,
             buffer=buffer,
+            permits=permits,
             reporter=reporter,
             held=held,
             events=events,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Set
 from dataclasses import replace
-from functools import partial
 
 from holdfast.model.job import ClaimedJob
 from holdfast.rules.marks import Places
@@ -18,9 +17,9 @@ from holdfast.worker.buffer import Buffer
 from holdfast.worker.claims import Claims
 from holdfast.worker.limits import Limited, Limits
 from holdfast.worker.openings import Openings
+from holdfast.worker.permits import Permits
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held
-from holdfast.worker.slots import Slots
 from holdfast.worker.strays import Strays
 
 NOTHING_MORE = "the worker takes nothing more"
@@ -40,20 +39,19 @@ class Intake:
         self,
         database: Database,
         *,
-        prefetch: int,
         limits_age: float,
         openings: Openings,
-        slots: Slots,
         buffer: Buffer,
+        permits: Permits,
         reporter: Reporter,
         held: Held,
         events: Events,
         again: Callable[[], object],
         kept: Callable[[], object],
     ) -> None:
-        self._database, self._most_ahead, self._events = database, prefetch, events
-        self._openings, self._slots, self._again, self._kept = openings, slots, again, kept
-        self._buffer, self._reporter, self._held = buffer, reporter, held
+        self._database, self._events = database, events
+        self._openings, self._again, self._kept = openings, again, kept
+        self._buffer, self._permits, self._reporter, self._held = buffer, permits, reporter, held
         self.limits = Limits(database, limits_age, self._limits_changed)
         self._claims, self._kinds = Claims(database), tuple[str, ...]()
         self.worker_id = 0
@@ -96,7 +94,7 @@ class Intake:
                 # A buffered job would use up the limit without running: only free slots take from there.
                 # Where others keep the buffer filled none is ever free, so at its turn one job goes in front.
                 favoured = not part.free and queue == queues[0] and self._may_favour
-                part = replace(part, limit=1 if favoured else part.free, more=self._more_of(queue))
+                part = replace(part, limit=1 if favoured else part.free, more=self._permits.missing(queue))
             if self.is_open and part.limit + part.more > 0:
                 asked_at = time.monotonic()
                 found = await self._ask(part, is_limited=queue in limited.queues)
@@ -155,12 +153,6 @@ class Intake:
         # One at a time: it begins next, and what is urgent waits for no more than that.
         return len(self._buffer) > 0 and not self._buffer.has_favoured
 
-    def _more_of(self, queue: str) -> int:
-        """Return how many jobs to claim ahead of permits: none before half of them have had theirs."""
-        room = min(self._slots.turnover.room(queue), self._most_ahead)
-        missing = room - self._buffer.ahead_of(queue)
-        return missing if 2 * missing >= room else 0
-
     def _tell(self, claimed: Collection[ClaimedJob]) -> None:
         if claimed:
             self._events.emit("jobs.claimed", count=len(claimed))
@@ -179,7 +171,8 @@ class Intake:
             self._put_back(new, NOTHING_MORE)
             return 0
         if demand.more or held:
-            self._permitted(held, favoured=favoured)
+            for job in held:
+                self._permits.granted(job, self._let_go, favoured=favoured)
             self._held.take(self._buffer.put_ahead(job for job in new if job.ahead))
             new = [job for job in new if not job.ahead]
         self._held.take(self._buffer.put(new, favoured=favoured))
@@ -187,26 +180,13 @@ class Intake:
             self._kept()
         return len(self._buffer) - before
 
-    def _permitted(self, held: list[ClaimedJob], *, favoured: bool) -> None:
-        """Take over permits for jobs that were claimed ahead of them."""
-        for job in held:
-            if self._buffer.permit(job, favoured=favoured):
-                continue
-            # It was handed one meanwhile: there is one too many, once that is recorded.
-            recorded = self._held.permit_recorded(Fence(job.id, job.attempt))
-            if recorded is None:
-                self._let_go(job.queue)
-            else:
-                recorded.add_done_callback(partial(self._let_go, job.queue))
-
-    def _let_go(self, queue: str, _recorded: object = None) -> None:
+    def _let_go(self, queue: str) -> None:
         """Claim what a permit is for that nobody uses, or tell those who may."""
         self._openings.note({queue})
         self._again()
 
     def _limits_changed(self, limited: Limited, stricter: Set[str]) -> None:
-        self._slots.turnover.watch(limited.capped)
-        self._slots.limited = limited.queues
+        self._permits.obey(limited)
         # What was claimed ahead under the former rule has not begun: it waits its turn under the new one.
         self._put_back(self._buffer.give_up_of(stricter), "its queue is paused or limited")
 

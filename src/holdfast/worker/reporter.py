@@ -20,6 +20,7 @@ from holdfast.store.attempts import Ended, Fence, Returned
 from holdfast.store.database import Database
 from holdfast.store.runs import Suspended
 from holdfast.store.statement import Statement
+from holdfast.worker.permits import Permits
 from holdfast.worker.running import Held, Running
 
 MOST_IN_FLIGHT = 2
@@ -81,10 +82,12 @@ class Reporter:
         self,
         database: Database,
         held: Held,
+        permits: Permits,
         events: Events,
+        *,
         before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None],
     ) -> None:
-        self._database, self._held, self._events = database, held, events
+        self._database, self._held, self._permits, self._events = database, held, permits, events
         self._before_flush = before_flush
         self._unordered, self._ordered = _Piles(), _Piles()
         self._flights: set[asyncio.Task[None]] = set()
@@ -123,7 +126,7 @@ class Reporter:
         """Give attempts back whose handlers never began."""
         self._frees.update(dict.fromkeys(fences))
         for fence in fences:
-            piles = self._unordered if self._held.permit_recorded(fence) is None else self._ordered
+            piles = self._unordered if self._permits.unrecorded(fence) is None else self._ordered
             piles.returned.waiting.append(Returned(fence, decision))
         self._take_off()
 
@@ -263,6 +266,7 @@ class Reporter:
     def _conclude(self, batch: Sequence[Ended | Returned | Suspended], accepted: Sequence[int]) -> None:
         fences = [one.fence for one in batch]
         self._held.drop(fences)
+        self._permits.forget(fences)
         stale = list[Fence]()
         if len(accepted) < len(batch):
             known = set(accepted)

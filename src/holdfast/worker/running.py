@@ -104,9 +104,6 @@ class Held:
     """
 
     def __init__(self) -> None:
-        # Who was handed a permit by whom, as long as the database does not know of it.
-        self._heirs: dict[Fence, Fence] = {}
-        self._unrecorded: dict[Fence, asyncio.Future[None]] = {}
         self.fences: set[Fence] = set()
         self.running: dict[Fence, Running] = {}
         self._empty = asyncio.Event()
@@ -121,25 +118,8 @@ class Held:
     def drop(self, fences: list[Fence]) -> None:
         """Forget attempts whose end is recorded or whose lease is lost."""
         self.fences.difference_update(fences)
-        if self._heirs:
-            self._confirm(fences)
         if not self.fences:
             self._empty.set()
-
-    def hand_on(self, giver: Fence, heir: Fence) -> None:
-        """Note that an attempt has given its permit to another one."""
-        self._heirs[giver] = heir
-        self._unrecorded[heir] = asyncio.get_running_loop().create_future()
-
-    def permit_recorded(self, fence: Fence) -> asyncio.Future[None] | None:
-        """Return what is done once the database knows of a permit that was handed on; None: it does."""
-        return self._unrecorded.get(fence)
-
-    def _confirm(self, givers: list[Fence]) -> None:
-        for giver in givers:
-            heir = self._heirs.pop(giver, None)
-            if heir is not None:
-                self._unrecorded.pop(heir).set_result(None)
 
     async def wait_empty(self) -> None:
         """Wait until nothing is held."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from contextvars import copy_context
 
 from holdfast.model.outcome import Complete, Fail, Stop, Transition
@@ -12,9 +12,9 @@ from holdfast.runtime.events import Events
 from holdfast.store.attempts import Fence
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.perform import Performer
+from holdfast.worker.permits import Permits
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Cause, Held, Running
-from holdfast.worker.turnover import Turnover
 
 # Slots whose handlers never wait let the loop turn about this often, all of them together, in seconds.
 LONGEST_RUN = 0.001
@@ -28,21 +28,26 @@ class Slots:
     """Runs up to *count* attempts at once.
 
     *freed* is called whenever a slot has taken a job or found none, so that the claimer can look at once:
-    many may come free in one turn of the loop, and each sees what the others have left.  *limited* are the
-    queues with limits.
+    many may come free in one turn of the loop, and each sees what the others have left.
     """
 
     def __init__(
-        self, count: int, buffer: Buffer, performer: Performer, reporter: Reporter, held: Held, events: Events
+        self,
+        count: int,
+        performer: Performer,
+        *,
+        buffer: Buffer,
+        permits: Permits,
+        reporter: Reporter,
+        held: Held,
+        events: Events,
     ) -> None:
         self.count = count
         self.busy = 0
         self.done = 0
         self.freed: Callable[[], None] = lambda: None
-        self.limited: Set[str] = frozenset()
         self._buffer, self._performer, self._reporter = buffer, performer, reporter
-        self._held, self._events = held, events
-        self.turnover = Turnover()
+        self._permits, self._held, self._events = permits, held, events
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._turn_ends, self._turn_has_begun = 0.0, False
@@ -118,9 +123,10 @@ class Slots:
         if not self._turn_has_begun:
             self._begin_turn(began)
         running = Running(claimed, fence, heard, began, claimed.started)
-        running.permit_recorded = self._held.permit_recorded(fence)
-        if claimed.queue in self.limited:
-            running.on_settled = self._teller(claimed.queue)
+        running.permit_recorded = self._permits.unrecorded(fence)
+        queue = claimed.queue
+        if queue in self._permits.limited:
+            running.on_settled = self._teller(queue)
         self._held.running[fence] = running
         self.busy += 1
         self._events.emit("attempt.started", running=running)
@@ -131,9 +137,8 @@ class Slots:
             self._held.running.pop(fence, None)
         self.done += 1
         self._events.emit("attempt.ended", running=running, decision=decision)
-        queue = claimed.queue
-        heir = self._heir(running, decision) if queue in self.turnover.watched else None
-        frees = queue if heir is None and queue in self.limited else None
+        heir = self._heir(running, decision) if queue in self._permits.capped else None
+        frees = queue if heir is None and queue in self._permits.limited else None
         if decision is not None:
             self._reporter.report(running, decision, heir, frees=frees)
         else:
@@ -148,16 +153,7 @@ class Slots:
         return lambda: tell(self._reporter.acknowledged, {queue})
 
     def _heir(self, running: Running, decision: Transition | None) -> Fence | None:
-        """Hand the permit of an attempt that ends its job on to one that was claimed ahead of it."""
-        job, queue, idle = None, running.claimed.queue, self.count - self.busy
+        """Hand the permit of an attempt on, if that has ended its job and nobody works on for it."""
         is_over = isinstance(decision, Complete | Fail | Stop) and running.leftover is None
-        if is_over and not running.tried:
-            job = self._buffer.hand_on(queue, idle)
-        # Where others are next to run, the queue would gain nothing by more of its jobs here.
-        if job is not None or len(self._buffer) < idle:
-            self.turnover.count(queue)
-        if job is None:
-            return None
-        heir = Fence(job.id, job.attempt)
-        self._held.hand_on(running.fence, heir)
-        return heir
+        queue, idle = running.claimed.queue, self.count - self.busy
+        return self._permits.hand_on(running.fence, queue, idle=idle, is_over=is_over and not running.tried)

@@ -29,6 +29,7 @@ from holdfast.worker.journal import Journal, JournalHandler
 from holdfast.worker.lease import Lease
 from holdfast.worker.lifespan import Lifespan
 from holdfast.worker.perform import Performer
+from holdfast.worker.permits import Permits
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Cause, Held
 from holdfast.worker.scribe import Scribe
@@ -46,18 +47,28 @@ class Worker:
         self.config, self.events, self.held = config, events, Held()
         self._app, self._database = app, database
         self._buffer = Buffer()
+        self.permits = Permits(self._buffer, config.prefetch)
         self.journal = Journal(database, self.held, events)
-        self.reporter = Reporter(database, self.held, events, before_flush=self.journal.settle)
+        self.reporter = Reporter(database, self.held, self.permits, events, before_flush=self.journal.settle)
         self.scribe = Scribe(database, self.held, events)
         self._executors = Executors(database, self.journal, self.scribe, Archive(database), config.slots)
         performer = Performer(app, self._executors)
-        self.slots = Slots(config.slots, self._buffer, performer, self.reporter, self.held, events)
+        self.slots = Slots(
+            config.slots,
+            performer,
+            buffer=self._buffer,
+            permits=self.permits,
+            reporter=self.reporter,
+            held=self.held,
+            events=events,
+        )
         self.attention = Attention(database, self.held, self._buffer, self.reporter, events)
         self.claimer = Claimer(
             database,
             config,
             slots=self.slots,
             buffer=self._buffer,
+            permits=self.permits,
             reporter=self.reporter,
             held=self.held,
             events=events,
@@ -203,7 +214,9 @@ class Worker:
         self._buffer.give_up()
         for running in tuple(self.held.running.values()):
             running.interrupt(Cause.LOST)
-        self.held.drop(list(self.held.fences))
+        lost = list(self.held.fences)
+        self.held.drop(lost)
+        self.permits.forget(lost)
         if not self.claimer.draining:
             self.attention.revive = self._register
             self.attention.wake()
