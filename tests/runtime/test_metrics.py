@@ -160,7 +160,7 @@ def test_a_job_costs_less_than_three_microseconds_of_counting() -> None:
     """The hot path stays hot: two events a job and a batch of two hundred, as in a busy worker."""
 
     class Running:
-        settled, claimed, seconds = False, None, 0.0
+        is_settled, claimed, seconds = False, None, 0.0
 
     metrics = Metrics([f"kind{n}" for n in range(20)])
     kinds = [f"kind{n % 20}" for n in range(200)]

@@ -13,6 +13,7 @@ from holdfast.model.job import ClaimedJob
 from holdfast.testing import ThrowawayDatabase
 from holdfast.worker import claimer, slumber
 from holdfast.worker.buffer import Buffer
+from holdfast.worker.running import Settlement
 from holdfast.worker.transaction import LoopTransaction
 from tests.store.test_limits import most_at_once
 
@@ -265,7 +266,7 @@ async def test_an_own_transaction_of_which_nothing_was_heard_hands_nothing_on(
 
     async def unheard(self: Any, *error: Any) -> None:
         await real(self, *error)
-        self._running.settled = False
+        self._running.settlement = Settlement.IN_DOUBT
         raise ConnectionError
 
     monkeypatch.setattr(LoopTransaction, "__aexit__", unheard)

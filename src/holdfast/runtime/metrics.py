@@ -188,7 +188,7 @@ class Metrics:
     def _attempt_ended(self, fields: Fields) -> None:
         # Reported attempts are counted in their batch; this one has been completed by its own transaction.
         running = fields["running"]
-        if fields["decision"] is None and running.settled:
+        if fields["decision"] is None and running.is_settled:
             kind = self.known(running.claimed.kind)
             self._processed[kind, "ok"].inc()
             self._duration[kind].observe(running.seconds)

@@ -173,7 +173,7 @@ def _told(
             return outcome, None, reason, error, delay
         case Suspend(reason, due=due):
             return Outcome.SUSPENDED, None, reason, None, seconds_until(due)
-    if running.settled:
+    if running.is_settled:
         # Its own transaction completed it; the result was given there.
         return Outcome.COMPLETED, running.job and running.job.result, None, None, None
     return Outcome.LOST, None, "the lease was lost", None, None
@@ -181,7 +181,7 @@ def _told(
 
 def _raise_error(served: Served) -> None:
     running, decision = served
-    if running.error is not None and not running.settled:
+    if running.error is not None and not running.is_settled:
         raise running.error
     if isinstance(decision, Fail) or (isinstance(decision, PutBack) and decision.counts):
         raise JobFailed(running.claimed.id, decision.reason)

@@ -17,7 +17,7 @@ from holdfast.store import attempts, logs
 from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
 from holdfast.store.logs import LogLine
-from holdfast.worker.running import Cause, Held
+from holdfast.worker.running import Cause, Held, Settlement
 
 WRITE_EVERY = 0.5
 MAX_LOG_BYTES = 1024 * 1024
@@ -169,7 +169,7 @@ class Journal(Service):
 
     def _lost(self, fence: Fence) -> None:
         running = self._held.running.get(fence)
-        if running is not None and not (running.settled or running.ending):
+        if running is not None and running.settlement not in (Settlement.UNDER_WAY, Settlement.COMMITTED):
             running.interrupt(Cause.LOST)
 
 

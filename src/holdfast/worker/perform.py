@@ -27,7 +27,7 @@ from holdfast.store.attempts import Fence
 from holdfast.worker.begun import Begun
 from holdfast.worker.deadlines import Deadlines
 from holdfast.worker.journal import current_attempt
-from holdfast.worker.running import Cause, Running, TimedOut
+from holdfast.worker.running import Cause, Running, Settlement, TimedOut
 from holdfast.workflow.execution import Execution
 from holdfast.workflow.failures import Failures
 from holdfast.workflow.ledger import Ledger
@@ -42,7 +42,7 @@ CUT_OFF = (
 
 # What most handlers come to, and members of enumerations that every job asks for: made and found once.
 COMPLETED = Complete()
-ON_LOOP, LOST = Executor.LOOP, Cause.LOST
+ON_LOOP, LOST, COMMITTED = Executor.LOOP, Cause.LOST, Settlement.COMMITTED
 
 
 class Places(Protocol):
@@ -269,4 +269,4 @@ def _decoded(handler: Handler[Any, Any], args: str) -> dict[str, Any]:
 
 def _is_over(running: Running) -> bool:
     """True where nothing is left to write: the lease is lost, or its own transaction ended the attempt."""
-    return running.settled or running.cause is LOST
+    return running.settlement is COMMITTED or running.cause is LOST

@@ -90,7 +90,7 @@ class AttemptPort:
         if self._running.permit_recorded is not None:
             # What ends here must not be recorded, nor its permit be free, before whoever handed that on.
             await asyncio.wait({self._running.permit_recorded})
-        self._running.ending = self._running.tried = True
+        self._running.begin_end()
         written = self._journal.settle([self._running.fence])
         if written is not None:
             await written

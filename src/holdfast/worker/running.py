@@ -23,6 +23,18 @@ class Cause(StrEnum):
     RELEASE = "release"
 
 
+class Settlement(StrEnum):
+    """How far a transaction of its own has come to end an attempt.
+
+    In doubt it may have: it failed, or nothing was heard of its commit.
+    """
+
+    NONE = "none"
+    UNDER_WAY = "under way"
+    IN_DOUBT = "in doubt"
+    COMMITTED = "committed"
+
+
 class TimedOut(Exception):
     """The handler ran longer than its job's timeout."""
 
@@ -38,12 +50,10 @@ class Running(msgspec.Struct, eq=False):
     ``claimed.claimed_at`` then.  *marked* says that the database knows that it has begun.
     *stop* ends the handler: it cancels the coroutine or kills the process; a thread can only be told.
     *error* is what the handler raised, for whoever wants more than its text.
-    *ending* says that its own transaction is about to end it, *settled* that it has; *on_settled* is called
-    when it does, by whichever thread learns of it first.
+    *on_settled* is called when a transaction of its own has ended it, by whichever thread learns of it first.
     *limit* is the clock of its own timeout, where that cancels its handler.
     *permit_recorded* is done once the database knows of the permit that it was handed; None: it was handed
     none.
-    *tried* says that its own transaction was about to end it once, and may have, whatever was heard of that.
     *leftover* is a thread that works on although its attempt has ended; it takes the slot until it is done.
     """
 
@@ -53,11 +63,9 @@ class Running(msgspec.Struct, eq=False):
     began: float
     marked: bool
     permit_recorded: asyncio.Future[None] | None = None
-    tried: bool = False
     cause: Cause | None = None
     error: BaseException | None = None
-    ending: bool = False
-    settled: bool = False
+    settlement: Settlement = Settlement.NONE
     job: Job | None = None
     leftover: asyncio.Future[Any] | None = None
     limit: asyncio.Timeout | None = None
@@ -85,9 +93,20 @@ class Running(msgspec.Struct, eq=False):
         """True once somebody stops the handler from outside, or the timeout of its job does."""
         return self.cause is not None or (self.limit is not None and self.limit.expired())
 
+    @property
+    def is_settled(self) -> bool:
+        """True once a transaction of its own has ended the attempt."""
+        return self.settlement is Settlement.COMMITTED
+
+    def begin_end(self) -> None:
+        """Note that the attempt's own transaction is about to end it."""
+        if not self.is_settled:
+            self.settlement = Settlement.UNDER_WAY
+
     def end(self, committed: bool) -> None:
         """Note what came of the attempt's own transaction."""
-        self.ending, self.settled = False, self.settled or committed
+        if not self.is_settled:
+            self.settlement = Settlement.COMMITTED if committed else Settlement.IN_DOUBT
         if committed and self.on_settled is not None:
             self.on_settled()
 
