@@ -103,17 +103,21 @@ class Worker:
         await self.journal.start()
 
     async def stop(self, grace: float | None = None) -> bool:
-        """Take nothing new, wait up to *grace* seconds, hand the rest back; True if all jobs finished."""
+        """Take nothing new, wait up to *grace* seconds, hand the rest back; True if all jobs finished.
+
+        What brings jobs stops before them, they before those who write for them, and these before the lease,
+        without which nothing is written.  What handlers use is there until the last of them has ended.
+        """
         finished = await self._drain(self.config.grace if grace is None else grace)
+        # Before the rest is handed back, or a claim that is under way would bring more.
         await self.claimer.stop()
         await self._hand_back()
+        # The slots end what did not let itself be handed back; until then it may log.
         for service in (self.attention, self.slots, self.journal):
             await service.stop()
-        with suppress(HoldfastError):
-            await self.claimer.openings.tell()
-        await self.scribe.stop()
-        await self.reporter.stop()
+        await self._stop_writing()
         await self._executors.stop()
+        # Before the goodbye: a renewal after it would be told that this worker is lost.
         self.lease.stop()
         logging.getLogger().removeHandler(self._log_handler)
         if self.worker_id:
@@ -123,6 +127,13 @@ class Worker:
             self.events.emit("worker.stopped", worker_id=self.worker_id, finished=finished)
         await self._lifespan.stop()
         return finished
+
+    async def _stop_writing(self) -> None:
+        # Only now: the last ends have made room under limits as well.
+        with suppress(HoldfastError):
+            await self.claimer.openings.tell()
+        await self.scribe.stop()
+        await self.reporter.stop()
 
     def hurry(self) -> None:
         """End the grace of a stop now, or give none to the stop that comes."""
