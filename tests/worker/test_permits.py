@@ -57,27 +57,51 @@ class Yard:
         if self.left == 0:
             self.over.set()
 
+    def brief(self) -> Any:
+        """Register a handler that takes a moment and ends its job."""
+
+        @self.app.job
+        async def step() -> None:
+            async with self:
+                await asyncio.sleep(0.001)
+            self.done()
+
+        return step
+
+    async def is_ahead(self) -> None:
+        """Wait until jobs have been claimed ahead of permits."""
+        async with asyncio.timeout(30):
+            while not self.ahead:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
+
     async def wait(self) -> None:
         """Wait until all jobs have ended."""
         async with asyncio.timeout(60):
             await self.over.wait()
 
 
+Start = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+def start(client: holdfast.Client, work: Any, limit: Limit) -> Start:
+    """Put workers to jobs that wait under a limit: ``await start(yard, jobs, most=4)``."""
+
+    async def go(yard: Yard, jobs: list[Any], *, most: int, workers: int = 1, **options: Any) -> None:
+        await limit(most)
+        await client.enqueue_many(jobs, queue=QUEUE)
+        options = {"slots": 5, "poll": 0.2} | options
+        yard.processes = [await work(yard.app, queues=(QUEUE,), **options) for _ in range(workers)]
+
+    return go
+
+
 async def test_two_workers_hand_permits_on_and_keep_the_limit(
-    client: holdfast.Client, work: Any, db: ThrowawayDatabase, limit: Limit, eventually: Any
+    start: Start, db: ThrowawayDatabase, eventually: Any
 ) -> None:
     """By the handlers' own count and by the recorded times three run at once; others are claimed ahead."""
     yard = Yard(1500)
-
-    @yard.app.job
-    async def step() -> None:
-        async with yard:
-            await asyncio.sleep(0.001)
-        yard.done()
-
-    await limit(3)
-    await client.enqueue_many([step.job()] * 1500, queue=QUEUE)
-    yard.processes = [await work(yard.app, slots=5, poll=0.2, queues=(QUEUE,)) for _ in range(2)]
+    await start(yard, [yard.brief().job()] * 1500, most=3, workers=2)
     await yard.wait()
     await eventually(lambda: db.value("select not exists (select from holdfast.live_jobs)"))
     assert yard.most == 3
@@ -87,9 +111,7 @@ async def test_two_workers_hand_permits_on_and_keep_the_limit(
     assert most_at_once(recorded) <= 3
 
 
-async def test_whatever_becomes_of_jobs_the_limit_holds_and_all_of_them_end(
-    client: holdfast.Client, work: Any, limit: Limit
-) -> None:
+async def test_whatever_becomes_of_jobs_the_limit_holds_and_all_of_them_end(start: Start) -> None:
     """Retries, snoozes, errors, own transactions and threads let permits go in ways of their own."""
     yard, seen = Yard(600), set[int]()
 
@@ -112,16 +134,12 @@ async def test_whatever_becomes_of_jobs_the_limit_holds_and_all_of_them_end(
                 pass
         return holdfast.Cancel() if n % 7 == 5 else None
 
-    await limit(4)
-    await client.enqueue_many([step.job(n) for n in range(600)], queue=QUEUE)
-    yard.processes = [await work(yard.app, slots=6, poll=0.2, queues=(QUEUE,)) for _ in range(2)]
+    await start(yard, [step.job(n) for n in range(600)], most=4, workers=2, slots=6)
     await yard.wait()
     assert yard.most <= 4
 
 
-async def test_a_lowered_limit_is_reached_though_permits_are_handed_on(
-    client: holdfast.Client, work: Any, limit: Limit
-) -> None:
+async def test_a_lowered_limit_is_reached_though_permits_are_handed_on(start: Start, limit: Limit) -> None:
     """Without it four would hand theirs on for ever."""
     yard, lowered = Yard(3000), asyncio.Event()
     later: list[int] = []
@@ -134,12 +152,8 @@ async def test_a_lowered_limit_is_reached_though_permits_are_handed_on(
                 later.append(yard.running)
         yard.done()
 
-    await limit(4)
-    await client.enqueue_many([step.job()] * 3000, queue=QUEUE)
-    yard.processes = [await work(yard.app, slots=5, poll=0.2, queues=(QUEUE,))]
-    async with asyncio.timeout(30):
-        while not yard.ahead:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.001)
+    await start(yard, [step.job()] * 3000, most=4)
+    await yard.is_ahead()
     await limit(1)
     lowered.set()
     await yard.wait()
@@ -147,23 +161,12 @@ async def test_a_lowered_limit_is_reached_though_permits_are_handed_on(
 
 
 async def test_a_paused_queue_stands_still_though_permits_are_handed_on(
-    client: holdfast.Client, work: Any, db: ThrowawayDatabase, limit: Limit, eventually: Any
+    start: Start, db: ThrowawayDatabase, eventually: Any
 ) -> None:
     """What was claimed ahead is given back, and goes on when the queue does."""
     yard = Yard(2000)
-
-    @yard.app.job
-    async def step() -> None:
-        async with yard:
-            await asyncio.sleep(0.001)
-        yard.done()
-
-    await limit(4)
-    await client.enqueue_many([step.job()] * 2000, queue=QUEUE)
-    yard.processes = [await work(yard.app, slots=5, poll=0.2, queues=(QUEUE,))]
-    async with asyncio.timeout(30):
-        while not yard.ahead:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.001)
+    await start(yard, [yard.brief().job()] * 2000, most=4)
+    await yard.is_ahead()
     operator = Operator(db.database, "tester")
     await operator.queues.pause(QUEUE)
     await eventually(lambda: db.value(STANDING.replace("count(*)", "count(*) = 0")))
@@ -173,10 +176,7 @@ async def test_a_paused_queue_stands_still_though_permits_are_handed_on(
 
 
 async def test_who_waits_for_a_permit_has_the_next_that_was_let_go(
-    client: holdfast.Client,
-    work: Any,
-    limit: Limit,
-    monkeypatch: pytest.MonkeyPatch,
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Handlers that end in their own transaction hand nothing on: a claim does, and not at the next poll."""
     monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
@@ -192,32 +192,17 @@ async def test_who_waits_for_a_permit_has_the_next_that_was_let_go(
             async with job.transaction():
                 pass
 
-    await limit(2)
-    await client.enqueue_many([step.job(n) for n in range(400)], queue=QUEUE)
-    yard.processes = [await work(yard.app, slots=5, poll=NEVER, queues=(QUEUE,))]
+    await start(yard, [step.job(n) for n in range(400)], most=2, poll=NEVER)
     await yard.wait()
     assert yard.ahead > 0
     assert yard.most <= 2
 
 
-async def test_a_stop_gives_back_what_waits_for_a_permit(
-    client: holdfast.Client, work: Any, db: ThrowawayDatabase, limit: Limit
-) -> None:
+async def test_a_stop_gives_back_what_waits_for_a_permit(start: Start, db: ThrowawayDatabase) -> None:
     """Nothing stays claimed, and nothing counts as a failure."""
     yard = Yard(3000)
-
-    @yard.app.job
-    async def step() -> None:
-        async with yard:
-            await asyncio.sleep(0.001)
-        yard.done()
-
-    await limit(4)
-    await client.enqueue_many([step.job()] * 3000, queue=QUEUE)
-    yard.processes = [await work(yard.app, slots=5, poll=0.2, queues=(QUEUE,))]
-    async with asyncio.timeout(30):
-        while not yard.ahead:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.001)
+    await start(yard, [yard.brief().job()] * 3000, most=4)
+    await yard.is_ahead()
     await yard.processes[0].stop(20.0)
     assert await db.value(STANDING) == 0
     assert await db.value("select sum(failures) from holdfast.live_jobs") == 0
@@ -259,7 +244,7 @@ async def test_an_heir_that_lets_its_permit_go_at_once_does_so_after_its_giver(
 
 
 async def test_an_own_transaction_of_which_nothing_was_heard_hands_nothing_on(
-    client: holdfast.Client, work: Any, limit: Limit, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have ended the attempt and let the permit go, and another worker has it."""
     real = LoopTransaction.__aexit__
@@ -281,9 +266,7 @@ async def test_an_own_transaction_of_which_nothing_was_heard_hands_nothing_on(
             async with job.transaction():
                 pass
 
-    await limit(1)
-    await client.enqueue_many([step.job(n) for n in range(300)], queue=QUEUE)
-    yard.processes = [await work(yard.app, slots=5, poll=0.1, queues=(QUEUE,)) for _ in range(2)]
+    await start(yard, [step.job(n) for n in range(300)], most=1, workers=2, poll=0.1)
     await yard.wait()
     assert yard.most == 1
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.app.workflow import Workflow
 from holdfast.model.audit import Mandate
 from holdfast.store import children, interventions
 from holdfast.testing import ThrowawayDatabase
@@ -295,10 +296,9 @@ async def test_a_retried_run_takes_up_those_of_its_children_that_failed(
     assert sorted(calls) == ["box", "break", "break", "glass", "glass", "keep", "stone"]
 
 
-async def test_a_run_whose_children_are_history_fails_and_says_so(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
-) -> None:
-    """Their ends will never come: to wait for them would be to begin anew for ever."""
+@pytest.fixture
+def fragile(app: holdfast.App, calls: list[str]) -> Workflow[Any, Any]:
+    """Two children, "glass" and "stone", of which the first breaks the first time."""
 
     @app.job(max_attempts=1)
     async def pack(what: str) -> str:
@@ -312,8 +312,20 @@ async def test_a_run_whose_children_are_history_fails_and_says_so(
     async def order(run: holdfast.Run) -> list[Any]:
         return await run.children([pack.job("glass"), pack.job("stone")])
 
+    return order
+
+
+async def test_a_run_whose_children_are_history_fails_and_says_so(
+    client: holdfast.Client,
+    work: Any,
+    app: holdfast.App,
+    fragile: Workflow[Any, Any],
+    calls: list[str],
+    db: ThrowawayDatabase,
+) -> None:
+    """Their ends will never come: to wait for them would be to begin anew for ever."""
     await work(app)
-    handle = await client.enqueue(order.job())
+    handle = await client.enqueue(fragile.job())
     with pytest.raises(holdfast.JobFailed):
         await client.wait(handle.id, timeout=20)
     await db.fetch("delete from holdfast.finished_jobs where outcome = 'completed'")
@@ -619,24 +631,16 @@ async def test_a_childs_end_that_is_given_up_to_a_pause_costs_it_nothing(
 
 
 async def test_a_retry_of_a_fork_begins_children_of_its_own(
-    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], db: ThrowawayDatabase
+    client: holdfast.Client,
+    work: Any,
+    app: holdfast.App,
+    fragile: Workflow[Any, Any],
+    calls: list[str],
+    db: ThrowawayDatabase,
 ) -> None:
     """Those whose failure it remembers belong to the run that it was forked from, and would never wake it."""
-
-    @app.job(max_attempts=1)
-    async def pack(what: str) -> str:
-        calls.append(what)
-        if calls.count("glass") == 1 and what == "glass":
-            msg = "it broke"
-            raise RuntimeError(msg)
-        return what
-
-    @app.workflow
-    async def order(run: holdfast.Run) -> list[Any]:
-        return await run.children([pack.job("glass"), pack.job("stone")])
-
     await work(app)
-    handle = await client.enqueue(order.job())
+    handle = await client.enqueue(fragile.job())
     with pytest.raises(holdfast.JobFailed):
         await client.wait(handle.id, timeout=20)
     forked = await client.fork(handle.id, at="2 pack")
