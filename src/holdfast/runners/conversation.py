@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
 
 from holdfast.client.token_operator import token_hash, token_text
-from holdfast.errors import AssignmentStale, HoldfastError, JobNotFound, LogOffsetWrong, LogsIncomplete
+from holdfast.errors import AssignmentStale, HoldfastError, JobNotFound, LogsIncomplete
 from holdfast.model.job import JobState
 from holdfast.model.runner import Held, Runner
 from holdfast.model.worker import WorkerState
 from holdfast.rules.liveness import Intervals
 from holdfast.rules.reconcile import Reconciled, reconcile
-from holdfast.rules.reports import End
 from holdfast.runners.dispatcher import Dispatcher, Offer
-from holdfast.runners.ends import Accepted, Ends, Reported, stale
+from holdfast.runners.ends import stale
 from holdfast.runners.hearing import Hearing, RunnerCaller
-from holdfast.runners.logs import LogIntake, LogTotal
 from holdfast.runners.messages import (
     Claim,
     Claimed,
@@ -29,12 +26,12 @@ from holdfast.runners.messages import (
     HeldByRunner,
     Hold,
     Refusal,
-    Report,
     Stand,
     Sync,
     Synced,
     Word,
 )
+from holdfast.runners.reports import Reports
 from holdfast.runners.taking import tell_taken
 from holdfast.runners.telling import told_cancel, told_hold, told_intervals, told_offer, told_refusal
 from holdfast.runtime.events import Events
@@ -43,7 +40,6 @@ from holdfast.store.assignments import Life, Standing
 from holdfast.store.attempts import Fence
 from holdfast.store.convoy import Convoy
 from holdfast.store.database import Database
-from holdfast.store.log_chunks import StreamKey
 
 # A runner that does not count its requests sends one after the other.
 UNCOUNTED = 0
@@ -65,8 +61,7 @@ class Conversation:
     ) -> None:
         self._database, self._intervals, self._events = database, intervals, events
         self._hearing, self._dispatcher = hearing, dispatcher
-        self._ends = Ends(database, events)
-        self._logs = LogIntake(database)
+        self._reports = Reports(database, events)
         self._lives = Convoy(self._carry_lives)
         self._holdings = Convoy(self._carry_holdings)
 
@@ -120,42 +115,18 @@ class Conversation:
     async def finish(self, caller: RunnerCaller, fence: Fence, report: Finish) -> Finished:
         """End an assignment; raises `AssignmentStale`, `LogsIncomplete`, `JobNotFound`."""
         await self._term(caller.only_for(fence))
-        accepted = await self._end(caller.worker_id, fence, report)
+        accepted = await self._reports.take(caller.worker_id, fence, report)
         return Finished(accepted.outcome, accepted.repeated)
 
     async def _term(self, caller: RunnerCaller) -> int:
         """Return the term in which a runner speaks; a token of one assignment is of none."""
         return 0 if caller.only is not None else (await self._hearing.hear(caller)).term
 
-    async def _end(self, worker_id: int, fence: Fence, report: Report) -> Accepted:
-        await self._close_logs(worker_id, fence, report)
-        end = End(
-            outcome=report.outcome,
-            reason=report.reason,
-            error=report.error,
-            result=None if report.result is None else msgspec.json.encode(report.result).decode(),
-            retry=report.retry,
-            delay=report.delay,
-        )
-        text = msgspec.json.encode(report).decode()
-        return await self._ends.end(Reported(fence, worker_id, end, text, report.rung))
-
-    async def _close_logs(self, worker_id: int, fence: Fence, report: Report) -> None:
-        if report.logs is None:
-            return
-        # Of a stale attempt the report is what counts: it is refused, and kept as evidence, below.
-        with suppress(AssignmentStale):
-            for stream, one in report.logs.items():
-                total = LogTotal(one.size, one.sha256, one.gap)
-                try:
-                    await self._logs.close(StreamKey(fence, stream, worker_id), total)
-                except LogOffsetWrong as error:
-                    raise LogsIncomplete(stream, size=error.size) from None
-
     async def _take_ends(self, runner: Runner, held: Sequence[HeldByRunner]) -> list[Refusal]:
         reports = [(Fence(one.job, one.attempt), one.report) for one in held if one.report is not None]
         told = await asyncio.gather(
-            *(self._end(runner.id, fence, report) for fence, report in reports), return_exceptions=True
+            *(self._reports.take(runner.id, fence, report) for fence, report in reports),
+            return_exceptions=True,
         )
         return [
             told_refusal(fence, _known(answer))
