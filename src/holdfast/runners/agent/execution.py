@@ -7,10 +7,7 @@ import errno
 import time
 from enum import IntEnum
 
-import msgspec
-
 from holdfast.errors import ProgramRefused, ServerRefused, ServerUnavailable, SpecInvalid
-from holdfast.rules.outcome import storable
 from holdfast.rules.telling import one_line
 from holdfast.runners.agent.artifacts import find, send
 from holdfast.runners.agent.bench import Bench
@@ -26,9 +23,9 @@ from holdfast.runners.agent.messages import (
     Outcome,
     Report,
     Rung,
-    StreamTotal,
 )
 from holdfast.runners.agent.process import Program, ProgramEnd
+from holdfast.runners.agent.reports import acceptable
 from holdfast.runners.agent.shipping import LogShipper
 from holdfast.runners.agent.spec import read_spec
 from holdfast.runners.agent.work import Work
@@ -42,8 +39,8 @@ SHORTAGES = frozenset({errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, e
 # How long a job rests that could not be begun for that, and its runner too, in seconds: the job would be
 # offered here again at once, and the runner would send one job after the other to rest.
 REST = 60.0
-# What the server takes, in characters.
-LONGEST_NOTE, LONGEST_REASON = 1000, 2000
+# What the server takes of a note, in characters.
+LONGEST_NOTE = 1000
 # Progress is told this often at most, in seconds.
 PROGRESS_EVERY = 1.0
 
@@ -158,10 +155,10 @@ class Execution:
             self._over = True
             if self.cause is not Cause.LOST and not self._logs.is_delivered:
                 # Its log may take long to arrive, or for ever: the work is done all the same.
-                self._bench.keep(self.fence, _acceptable(report, self.rung, self._logs.totals))
+                self._bench.keep(self.fence, acceptable(report, self.rung, self._logs.totals))
             await self._ship()
             wanted = self.cause is not Cause.LOST
-            ended = _acceptable(report, self.rung, self._logs.totals) if wanted else None
+            ended = acceptable(report, self.rung, self._logs.totals) if wanted else None
         finally:
             self._over = True
             await self._logs.stop()
@@ -296,14 +293,3 @@ class Execution:
             if grace is not None:
                 return grace
         return self._bench.intervals.cancel_grace
-
-
-def _acceptable(report: Report, rung: Rung | None, totals: dict[str, StreamTotal]) -> Report:
-    """Return the report with its rung and its logs, in a size that the server takes."""
-    return msgspec.structs.replace(
-        report,
-        reason=storable(report.reason)[:LONGEST_REASON],
-        error=None if report.error is None else storable(report.error),
-        rung=rung,
-        logs=totals or None,
-    )

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from holdfast.errors import ServerRefused, ServerUnavailable
-from holdfast.rules.outcome import storable
 from holdfast.runners.agent.bench import Bench
-from holdfast.runners.agent.execution import ACCEPTED, ENDED, LONGEST_REASON
-from holdfast.runners.agent.messages import Fence, Held, Outcome, Report, StreamTotal
+from holdfast.runners.agent.execution import ACCEPTED, ENDED
+from holdfast.runners.agent.messages import Fence, Held, Report
+from holdfast.runners.agent.reports import for_later, instead
 from holdfast.runners.agent.state import StateFolder
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
@@ -71,7 +71,7 @@ class Reporter:
     def save(self, fence: Fence, report: Report) -> None:
         """Keep an end on disk alone, for the next process, if the disk takes it."""
         try:
-            self._state.keep_report(fence, _for_later(report))
+            self._state.keep_report(fence, for_later(report))
         except OSError as error:
             # A full disk must not keep it from the server.
             self._bench.events.emit("report.unkept", fence=fence, error=error)
@@ -103,11 +103,11 @@ class Reporter:
                     # The next sync registers anew, or learns that this runner is not wanted.
                     await asyncio.sleep(pause)
                     continue
-                instead = None if is_bare else _instead(report, error)
-                if instead is None:
+                other = None if is_bare else instead(report, error)
+                if other is None:
                     self._bench.events.emit("report.refused", fence=fence, error=error)
                     return
-                number, report, is_bare = self._bench.number(), instead, error.is_about_body
+                number, report, is_bare = self._bench.number(), other, error.is_about_body
                 self.keep(fence, report)
             else:
                 return
@@ -118,29 +118,3 @@ def _pauses() -> Iterator[float]:
     while True:
         yield pause
         pause = min(LONGEST_PAUSE, pause * 2)
-
-
-def _instead(report: Report, error: ServerRefused) -> Report | None:
-    """Return what may be told where *report* was refused; None: nothing."""
-    if error.type == "logs-incomplete" and report.logs and not _gives_up(report):
-        return _for_later(report)
-    return _bare(report, error) if error.is_about_body else None
-
-
-def _bare(report: Report, error: ServerRefused) -> Report:
-    """Return what is told of an end that cannot be: untold, its job would count as lost and run again."""
-    reason = storable(f"its end ({report.outcome}) was refused: {error.problem}")[:LONGEST_REASON]
-    return Report(outcome=Outcome.FAILED, reason=reason, error=reason, retry=False, rung=report.rung)
-
-
-def _gives_up(report: Report) -> bool:
-    return all(total.gap for total in (report.logs or {}).values())
-
-
-def _for_later(report: Report) -> Report:
-    """Return a report that gives up what the server lacks of the logs: nobody can send it any more."""
-    totals = {
-        name: StreamTotal(size=total.size, sha256=total.sha256, gap=True)
-        for name, total in (report.logs or {}).items()
-    }
-    return msgspec.structs.replace(report, logs=totals or None)
