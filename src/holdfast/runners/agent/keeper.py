@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
@@ -153,18 +154,14 @@ class Keeper:
     def _await_goodbye(self) -> None:
         """Stay until the runner hangs up: a word of its own to a closed line would cost it the last one."""
         self._line.settimeout(LONGEST_GOODBYE)
-        try:
+        with suppress(OSError):
             while self._line.recv(65_536):
                 pass
-        except OSError:
-            return
 
     def _tell(self, **facts: Any) -> None:
-        try:
+        # A runner that is gone is noticed where it is read.
+        with suppress(OSError):
             self._line.sendall(json.dumps(facts).encode() + b"\n")
-        except OSError:
-            # The runner is gone; that is noticed where it is read.
-            return
 
 
 def start(order: dict[str, Any]) -> int:
@@ -267,17 +264,13 @@ def _parent(pid: int) -> int | None:
 
 
 def _signal_group(program: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(program, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def _exit_of(status: int | None) -> int | None:
