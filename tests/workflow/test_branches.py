@@ -377,3 +377,37 @@ async def test_a_stopped_step_that_raises_its_own_error_is_not_cut_short(
     await work(app)
     handle = await client.enqueue(plan.job())
     assert await client.wait(handle.id, timeout=20) == ["ValueError('broken')"]
+
+
+async def test_what_came_before_a_branch_is_recorded_no_later_than_what_the_branch_did(
+    client: holdfast.Client, db: ThrowawayDatabase, work: Any, app: holdfast.App
+) -> None:
+    """Else a worker's death leaves a step that the next replay may not come to, if a sibling fails first."""
+    here, there = asyncio.Event(), asyncio.Event()
+
+    async def meet() -> None:
+        here.set()
+        await there.wait()
+
+    async def outer(run: holdfast.Run) -> None:
+        await run.sleep(0.01)
+        async with run.branches() as branches:
+            branches.start("inner", inner(run))
+
+    async def inner(run: holdfast.Run) -> None:
+        await run.step(echo, "done")
+        await run.step(meet)
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> None:
+        run.now()
+        async with run.branches() as branches:
+            branches.start("outer", outer(run))
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    await asyncio.wait_for(here.wait(), 20)
+    ended = "select branch, kind from holdfast.steps where state = 'completed' and place = 0 order by branch"
+    assert await db.fetch(ended) == [("main", "now"), ("main/outer", "sleep"), ("main/outer/inner", "step")]
+    there.set()
+    await client.wait(handle.id, timeout=20)

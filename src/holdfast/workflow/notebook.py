@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from holdfast.model.job import NewJob
-from holdfast.model.step import StepNote
+from holdfast.model.step import StepKind, StepNote
 from holdfast.store import jobs, steps
 from holdfast.store.statement import Statement
 from holdfast.workflow.cuts import unhurt
@@ -32,14 +32,21 @@ class Notebook:
     async def write(
         self, notes: Sequence[StepNote] = (), *, own: str | None = None, living: Container[str] = ()
     ) -> None:
-        """Write *notes* and all that was collected, but for what *living* branches other than *own* did."""
+        """Write *notes* and all that was collected, but for what *living* branches other than *own* did.
+
+        What came before *own* began is not to be missing where it has done something: places of the branches
+        above it are written too.  They are kept until that is done, for those branches may be first.
+        """
+        above = self._above(own)
         written, new = self._taken(own, living)
-        written += notes
+        written = [*above, *written, *notes]
         if new:
             answers = await unhurt(self.ledger, self.ledger.commit(*self._posted(written, new)))
             self.paused = answers[0][self.ledger.fence.job_id]
         elif written:
             self.paused = await unhurt(self.ledger, self.ledger.save(written))
+        if above:
+            self.notes = [note for note in self.notes if note not in above]
 
     async def finish(self, value: Any) -> None:
         """Complete the run and enqueue what it left to enqueue, in one transaction."""
@@ -47,6 +54,11 @@ class Notebook:
         await self.ledger.settle()
         await self.ledger.commit(*self._posted(*self._taken()), completion)
         self.ledger.settled()
+
+    def _above(self, own: str | None) -> list[StepNote]:
+        """Return the places above *own* that are to be written; those of jobs go in with their job."""
+        kept = (note for note in self.notes if note.kind is not StepKind.ENQUEUE)
+        return [note for note in kept if own is not None and own.startswith(f"{note.branch}/")]
 
     def _taken(
         self, own: str | None = None, living: Container[str] = ()
