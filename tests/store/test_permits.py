@@ -88,6 +88,16 @@ async def test_an_end_hands_its_permit_on(scene: Scene) -> None:
     assert len(await scene.claim_limited(await scene.worker(), free=1)) == 1
 
 
+async def test_an_heir_begins_no_sooner_than_it_has_its_permit(scene: Scene) -> None:
+    """Its beginning may be recorded before the permit is."""
+    worker = await capped(scene, 1, 2)
+    one, heir = await scene.claim_limited(worker, free=1, more=1)
+    await scene.db.fetch("update holdfast.live_jobs set claimed_at = claimed_at - interval '1 s'")
+    assert await scene.run(attempts.start_jobs([(fence(heir), 0.5)])) == [heir.id]
+    assert await pass_on(scene, one, heir) == [one.id]
+    assert await scene.db.value("select started_at >= claimed_at from holdfast.live_jobs")
+
+
 async def test_a_whole_chain_ends_in_one_statement(scene: Scene) -> None:
     """By the recorded times no two of them ran at once, and each ended when it did."""
     worker = await capped(scene, 1, 5)

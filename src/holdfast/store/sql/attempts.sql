@@ -108,10 +108,14 @@ with ended as (
     select g.job_id, g.claimed_at from gone g where g.root = g.job_id
 ), permitted as (
     update holdfast.live_jobs l
-    set ahead = false, claimed_at = greatest(l.claimed_at, r.claimed_at, holdfast.now() - make_interval(secs => h.since))
+    set ahead = false, claimed_at = greatest(l.claimed_at, p.permitted_at),
+        started_at = case when l.started_at is not null then greatest(l.started_at, p.permitted_at) end
     from unnest($12::text::bigint[], $13::text::integer[], $14::text::double precision[], $15::text::bigint[])
              as h (job_id, attempt, since, root)
     left join roots r on r.job_id = h.root
+    cross join lateral (
+        select greatest(r.claimed_at, holdfast.now() - make_interval(secs => h.since)) as permitted_at
+    ) p
     where l.job_id = any (array[h.job_id]) and l.attempt = any (array[h.attempt]) and l.state in ('claimed', 'running')
       and l.ahead
 ), permit as (
