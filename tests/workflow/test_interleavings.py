@@ -9,8 +9,10 @@ from itertools import combinations
 import pytest
 
 from holdfast.model.job import ClaimedJob, NewJob
-from holdfast.model.outcome import Suspend
-from holdfast.store import children, runs, signals
+from holdfast.model.outcome import Fail, Suspend
+from holdfast.model.step import StepKind, StepNote, StepState
+from holdfast.store import attempts, children, runs, signals
+from holdfast.store.attempts import Ended
 from holdfast.store.children import Place
 from holdfast.store.runs import Suspended
 from tests.store.scene import KIND, Scene, fence
@@ -110,6 +112,25 @@ async def test_no_order_of_sleep_and_a_childs_end_loses_the_end(scene: Scene, or
     ending = Actor(scene, ender, [lambda: scene.complete(child, connection=ender.connection), ender.commit])
     await play(order, {"s": sleeping, "e": ending})
     assert await scene.states() == {parent.id: "available", child.id: "completed"}
+
+
+@pytest.mark.parametrize("order", interleavings("Ss", "Ee"))
+async def test_no_order_of_sleep_and_a_parents_end_keeps_a_child_from_making_up_for_its_steps(
+    scene: Scene, order: str
+) -> None:
+    """S sleeps with a new step, s commits that; E fails the parent, e commits that: all six orders."""
+    parent = await scene.one()
+    place = Place("main", 0, KIND, "child", '{"policy": "cancel"}')
+    await scene.run(children.start_children(fence(parent), place, [NewJob(kind=KIND, args="{}")]))
+    [child] = await scene.claim(await scene.worker())
+    step = StepNote(branch="main", place=0, name="charge", kind=StepKind.STEP, state=StepState.COMPLETED)
+    failing = attempts.finish_jobs([Ended(fence(parent), Fail("", "broken"), 0.001)])
+    sleeper, ender = await session(scene), await session(scene)
+    sleeping = asleep(scene, sleeper, child, Suspend("a signal", signals=("go",), notes=(step,)))
+    ending = Actor(scene, ender, [lambda: ender.run(failing), ender.commit])
+    await play(order, {"s": sleeping, "e": ending})
+    assert await scene.states() == {parent.id: "failed", child.id: "available"}
+    assert await scene.db.fetch("select run_id from holdfast.suspensions") == []
 
 
 def test_the_orders_are_all_there_are() -> None:

@@ -70,8 +70,10 @@ create function holdfast.cancel_tree(job_ids bigint[], why text) returns table (
 language plpgsql
 as $$
 #variable_conflict use_column
+declare
+    tree bigint[];
 begin
-    return query with recursive tree as (
+    with recursive tree as (
         select l.job_id from holdfast.live_jobs l where l.job_id = any (job_ids)
         union
         select c.job_id from tree t
@@ -83,11 +85,15 @@ begin
             )
             offset 0
         ) c
-    ), target as materialized (
+    )
+    select array_agg(t.job_id) into tree from tree t;
+    -- Whoever falls asleep meanwhile writes its steps and what it waits for: look for these once nobody can.
+    perform from holdfast.live_jobs l where l.job_id = any (tree) order by l.job_id for update;
+    return query with target as materialized (
         select l.*, l.worker_id is null and exists (
                    select from holdfast.steps s where s.run_id = any (array[l.job_id])
                ) as begun
-        from holdfast.live_jobs l where l.job_id = any (array(select t.job_id from tree t)) order by l.job_id for update
+        from holdfast.live_jobs l where l.job_id = any (tree) order by l.job_id for update
     ), gone as (
         delete from holdfast.live_jobs l using target t
         where l.job_id = any (array[t.job_id]) and t.worker_id is null and not t.begun
