@@ -2,8 +2,8 @@
 
     python -m tests.scenarios.forks
 
-A line is the settings of `fulfilment.work` as JSON, or of `command`.  It answers each with the id of the
-process, and tells of every end.
+A line is the settings of `fulfilment.work` as JSON, of `bustle.work` under its name, or of `command`.  It
+answers each with the id of the process, and tells of every end.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from typing import Any
 # The commands import the other two where they need them, which is too late for what is forked.
 from holdfast.cli import main as cli
 from holdfast.cli import remote, web
-from tests.scenarios import fulfilment
+from tests.scenarios import bustle, fulfilment
 
 IMPORTED = (remote, web)
 CLONE_NEWNET = 0x40000000
@@ -56,6 +56,8 @@ def live(settings: dict[str, Any]) -> None:
     """Be the process that the settings ask for."""
     if "arguments" in settings:
         command(**settings)
+    elif "bustle" in settings:
+        asyncio.run(bustle.work(**settings["bustle"]))
     else:
         asyncio.run(fulfilment.work(settings))
 
