@@ -114,6 +114,36 @@ async def test_a_crowded_database_has_one_batch_to_write_at_a_time(
     assert not held.fences
 
 
+async def test_one_write_that_hangs_does_not_stop_a_crowded_worker(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    """Somebody's open transaction has a job's row; the ends of the others are written meanwhile."""
+    monkeypatch.setattr(reporter, "CROWDED", 0.0)
+    monkeypatch.setattr(reporter, "HANGING", 0.05)
+    held, worker = Held(), await scene.worker()
+    reporting = reporter_of(scene.db.database, held, Probe())
+    ended = "select outcome from holdfast.finished_jobs where job_id = $1"
+    await scene.enqueue(reporter.MANY + 2)
+    *many, locked, free = await scene.claim(worker, limit=reporter.MANY + 2)
+    held.take(fence(job) for job in (*many, locked, free))
+    for job in many:
+        reporting.report(Running.now(job), Complete())
+    await reporting.flush()
+    session = await scene.session()
+    async with session.transaction():
+        await scene.execute(
+            session, "select job_id from holdfast.live_jobs where job_id = $1 for update", locked.id
+        )
+        reporting.report(Running.now(locked), Complete())
+        # A write that may begin has begun.
+        await asyncio.sleep(0)
+        reporting.report(Running.now(free), Complete())
+        assert await eventually(lambda: scene.db.value(ended, free.id))
+        assert await scene.db.value(ended, locked.id) is None
+    await reporting.flush()
+    assert not held.fences
+
+
 async def test_a_plain_end_whose_lease_is_lost_is_told_as_stale(
     scene: Scene, written: list[tuple[str, list[int]]]
 ) -> None:

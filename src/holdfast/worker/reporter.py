@@ -28,6 +28,8 @@ LARGEST_BATCH = 1000
 # A database that takes so many seconds for a batch of so many has more to do than it has processors: a second
 # write beside that one would only want one more.
 CROWDED, MANY = 0.02, 100
+# One that takes so many seconds hangs: somebody's open transaction has a row of it.
+HANGING = 1.0
 LONGEST_PAUSE = 5.0
 
 One = TypeVar("One", Ended, Returned, Suspended)
@@ -68,9 +70,9 @@ class _Piles:
 class Reporter:
     """Collects decisions and writes them as soon as a connection is free.
 
-    At most two batches are unacknowledged, one where the database is crowded; while they are under way, the
-    next one grows.  A batch that the database cannot take now is tried again until it can: only a lost lease
-    ends that.
+    At most two batches are unacknowledged, where the database is crowded one, beside one that hangs; while
+    they are under way, the next one grows.  A batch that the database cannot take now is tried again until it
+    can: only a lost lease ends that.
     Attempts that share a permit of a limited queue are written in the order in which they had it, whatever
     became of them, so one batch of them is under way at a time, beside the others.
     *acknowledged* is called whenever a batch is, with the limited queues in which it may have made
@@ -90,7 +92,8 @@ class Reporter:
         self._database, self._held, self._permits, self._events = database, held, permits, events
         self._before_flush = before_flush
         self._unordered, self._ordered = _Piles(), _Piles()
-        self._flights: set[asyncio.Task[None]] = set()
+        # With the time at which each began.
+        self._flights: dict[asyncio.Task[None], float] = {}
         # The one among them that writes what has an order.
         self._ordered_flight: asyncio.Task[None] | None = None
         # The limited queue that has room once an attempt's end is written; None: the attempt was given back.
@@ -159,17 +162,21 @@ class Reporter:
     @property
     def _is_busy(self) -> bool:
         """True while as many batches are under way as may be, beside one of those that share permits."""
-        most = 1 if self._is_crowded else MOST_IN_FLIGHT
-        return len(self._flights) - (self._ordered_flight is not None) >= most
+        begun = [began for flight, began in self._flights.items() if flight is not self._ordered_flight]
+        if self._is_crowded and any(time.monotonic() - one < HANGING for one in begun):
+            return True
+        return len(begun) >= MOST_IN_FLIGHT
 
     def _begin(self, flying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         flight = asyncio.create_task(flying, name="holdfast report")
-        self._flights.add(flight)
+        self._flights[flight] = time.monotonic()
         flight.add_done_callback(self._landed)
+        # Nobody else may look again, where nothing more is reported.
+        flight.get_loop().call_later(HANGING, self._take_off)
         return flight
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
-        self._flights.discard(flight)
+        del self._flights[flight]
         if flight is self._ordered_flight:
             self._ordered_flight = None
         if not flight.cancelled() and (error := flight.exception()) is not None:
