@@ -1,9 +1,15 @@
 """The scribe on its own: what becomes of places that cannot be written."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from holdfast.model.step import StepKind, StepNote, StepState
 from holdfast.runtime.events import Events
+from holdfast.store import steps
 from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
 from holdfast.testing import Probe, ThrowawayDatabase
@@ -24,3 +30,25 @@ async def test_a_stopped_scribe_gives_up_what_the_database_does_not_take(db: Thr
     await scribe.stop()
     await asyncio.sleep(0)
     assert [task for task in asyncio.all_tasks() if task.get_name() == "holdfast scribe"] == []
+
+
+async def test_a_place_that_many_branches_bring_is_written_once(
+    db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand that begin at once bring all that came before them, each: that would be a million rows."""
+    sent, save = list[int](), steps.save_steps
+
+    def counted(notes: Sequence[tuple[Fence, StepNote]]) -> Any:
+        sent.append(len(notes))
+        return save(notes)
+
+    monkeypatch.setattr(steps, "save_steps", counted)
+    held = Held()
+    scribe = Scribe(db.database, held, Events(Probe()))
+    held.take([Fence(1, 1), Fence(2, 1)])
+    ours = [replace(NOTE, branch=f"main/{n}") for n in range(4)]
+    pages = [scribe.hand_in(Fence(1, 1), [NOTE, one]) for one in ours]
+    pages.append(scribe.hand_in(Fence(2, 1), [NOTE]))
+    await asyncio.gather(*pages, return_exceptions=True)
+    assert sent == [2, 2, 4]
+    await scribe.stop()

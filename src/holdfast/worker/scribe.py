@@ -115,7 +115,9 @@ class Scribe:
 
 
 def _notes(batch: list[Page]) -> list[tuple[Fence, StepNote]]:
-    return [(page.fence, note) for page in batch for note in page.notes]
+    # Branches that begin at once all bring what came before them: the very same notes.
+    unlike = {(page.fence, id(note)): (page.fence, note) for page in batch for note in page.notes}
+    return list(unlike.values())
 
 
 def _tell(batch: list[Page], saved: dict[int, bool]) -> None:

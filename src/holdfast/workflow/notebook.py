@@ -46,7 +46,8 @@ class Notebook:
         elif written:
             self.paused = await unhurt(self.ledger, self.ledger.save(written))
         if above:
-            self.notes = [note for note in self.notes if note not in above]
+            done = {id(note) for note in above}
+            self.notes = [note for note in self.notes if id(note) not in done]
 
     async def finish(self, value: Any) -> None:
         """Complete the run and enqueue what it left to enqueue, in one transaction."""
