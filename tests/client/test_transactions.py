@@ -100,6 +100,25 @@ async def test_every_option_arrives_as_it_was_given(place: Caller, db: Throwaway
     assert [row[6:] for row in stored[1:]] == [(None, None, [], None, None, "available", None)] * 2
 
 
+async def test_jobs_that_are_alike_arrive_as_they_were_given(place: Caller, db: ThrowawayDatabase) -> None:
+    """They take another statement than those with keys: through each driver it gives the same."""
+    tricky = "quo\"te \\ back\\\\slash, comma {brace} %s %(x)s $1 'tick' ünï 🐙"
+    alike = [greet.job(tricky), greet.job("NULL"), greet.job("")]
+    own = {"tags": [tricky, "null"], "meta": {tricky: None}, "trace": tricky, "parent_id": 2**40}
+    retry = holdfast.Constant(timedelta(seconds=3))
+    await place.enqueue_many(alike, **own)
+    await place.enqueue_many(alike, delay=timedelta(minutes=5), timeout=timedelta(minutes=1), retry=retry)
+    await place.commit()
+    assert await names(db) == [tricky, "NULL", ""] * 2
+    stored = await db.fetch(
+        "select j.tags, j.meta::text, j.trace, j.parent_id, l.state, j.timeout, j.retry ->> 'kind' "
+        "from holdfast.jobs j join holdfast.live_jobs l on l.job_id = j.id order by j.id"
+    )
+    meta = json.dumps({tricky: None}, ensure_ascii=False)
+    assert stored[:3] == [([tricky, "null"], meta, tricky, 2**40, "available", 300.0, None)] * 3
+    assert stored[3:] == [([], "{}", None, None, "scheduled", 60.0, "constant")] * 3
+
+
 async def test_a_unique_key_holds_inside_one_transaction(place: Caller, db: ThrowawayDatabase) -> None:
     """A transaction sees the keys that it has itself taken and not yet committed."""
     first = await place.enqueue(greet.job("Ada"), unique_key="k")
