@@ -50,8 +50,8 @@ TRUTHS = {
     """,
     "attempts are numbered from 1 without a gap, and each has one end": """
         select job_id, array_agg(attempt || ' ' || outcome order by attempt) from holdfast.ends
-        group by job_id having array_agg(attempt order by attempt) filter (where claimed_at is not null)
-            <> array(select generate_series(1, max(attempt)))
+        group by job_id having array(select generate_series(1, max(attempt)))
+            <> coalesce(array_agg(attempt order by attempt) filter (where claimed_at is not null), '{}')
     """,
     "an attempt begins once": """
         select job_id, attempt from holdfast.diary where what = 'begun' group by 1, 2 having count(*) > 1
