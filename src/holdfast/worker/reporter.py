@@ -92,8 +92,8 @@ class Reporter:
         self._database, self._held, self._permits, self._events = database, held, permits, events
         self._before_flush = before_flush
         self._unordered, self._ordered = _Piles(), _Piles()
-        # With the time at which each began.
-        self._flights: dict[asyncio.Task[None], float] = {}
+        self._flights: set[asyncio.Task[None]] = set()
+        self._hanging: set[asyncio.Task[None]] = set()
         # The one among them that writes what has an order.
         self._ordered_flight: asyncio.Task[None] | None = None
         # The limited queue that has room once an attempt's end is written; None: the attempt was given back.
@@ -162,21 +162,24 @@ class Reporter:
     @property
     def _is_busy(self) -> bool:
         """True while as many batches are under way as may be, beside one of those that share permits."""
-        begun = [began for flight, began in self._flights.items() if flight is not self._ordered_flight]
-        if self._is_crowded and any(time.monotonic() - one < HANGING for one in begun):
-            return True
-        return len(begun) >= MOST_IN_FLIGHT
+        most = 1 if self._is_crowded and not self._hanging else MOST_IN_FLIGHT
+        return len(self._flights) - (self._ordered_flight is not None) >= most
 
     def _begin(self, flying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         flight = asyncio.create_task(flying, name="holdfast report")
-        self._flights[flight] = time.monotonic()
+        self._flights.add(flight)
         flight.add_done_callback(self._landed)
-        # Nobody else may look again, where nothing more is reported.
-        flight.get_loop().call_later(HANGING, self._take_off)
+        flight.get_loop().call_later(HANGING, self._look_after, flight)
         return flight
 
+    def _look_after(self, flight: asyncio.Task[None]) -> None:
+        if flight in self._flights:
+            self._hanging.add(flight)
+            self._take_off()
+
     def _landed(self, flight: asyncio.Task[None]) -> None:
-        del self._flights[flight]
+        self._flights.discard(flight)
+        self._hanging.discard(flight)
         if flight is self._ordered_flight:
             self._ordered_flight = None
         if not flight.cancelled() and (error := flight.exception()) is not None:
