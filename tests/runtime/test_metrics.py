@@ -10,6 +10,8 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv6Address
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -198,6 +200,29 @@ def address(request: pytest.FixtureRequest) -> Any:
     Events(metrics).emit("attempts.reported", batch=[Reported(1, Complete())], accepted=1, stale=[])
     server = MetricsServer(metrics.registry, lives=lambda: True, ready=lambda: False)
     yield server.start(request.param, 0).removesuffix("/metrics")
+    server.stop()
+
+
+def link_local() -> str | None:
+    """An address of this machine that means something only with its interface."""
+    listed = Path("/proc/net/if_inet6")
+    lines = [line.split() for line in listed.read_text().splitlines()] if listed.exists() else []
+    found = (
+        f"{IPv6Address(bytes.fromhex(line[0]))}%{line[5]}" for line in lines if line[0].startswith("fe80")
+    )
+    return next(found, None)
+
+
+def test_metrics_are_served_on_an_address_with_its_interface() -> None:
+    """Such as fe80::1%eth0, where the % is escaped in a URL."""
+    if (host := link_local()) is None:
+        pytest.skip("this machine has no such address")
+    server = MetricsServer(Metrics([]).registry, lives=lambda: True, ready=lambda: False)
+    address, _, port = server.start(host, 0).removesuffix("/metrics").rpartition(":")
+    assert address == f"http://[{host.replace('%', '%25')}]"
+    with socket.create_connection((host, int(port)), timeout=5) as asking:
+        asking.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+        assert b" 200 " in asking.recv(100)
     server.stop()
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -85,18 +86,23 @@ class _Listener(ThreadingHTTPServer):
     """A server on an address of either kind."""
 
     def __init__(self, host: str, port: int, request: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = family_of(host)
-        super().__init__((host, port), request)
+        self.address_family, address = listening(host, port)
+        super().__init__(address, request)
 
 
-def family_of(host: str) -> socket.AddressFamily:
-    """Return the family of a socket that is to listen on *host*: a name is looked up for IPv4."""
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+def listening(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    """Return the family and the address of a socket that is to listen on *host*; a name is one of IPv4."""
+    if ":" not in host:
+        return socket.AF_INET, (host, port)
+    # Of the interface that an address may name, as in fe80::1%eth0, a bind makes nothing.
+    with suppress(OSError):
+        return socket.AF_INET6, socket.getaddrinfo(host, port, socket.AF_INET6, socket.SOCK_STREAM)[0][4]
+    return socket.AF_INET6, (host, port)
 
 
 def http_address(host: str, port: int) -> str:
     """Return what to ask a server on *host* by."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://[{host.replace('%', '%25')}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def exposed(registry: CollectorRegistry, accept: str) -> tuple[str, bytes]:

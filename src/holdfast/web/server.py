@@ -16,7 +16,7 @@ from holdfast.errors import SettingInvalid
 from holdfast.runners.desk import Desk
 from holdfast.runners.logs import LogIntake
 from holdfast.runtime.events import Events
-from holdfast.runtime.exposition import Check, family_of, http_address
+from holdfast.runtime.exposition import Check, http_address, listening
 from holdfast.runtime.metrics import Metrics
 from holdfast.store.database import Database
 from holdfast.store.listen import Notifications
@@ -28,6 +28,7 @@ from holdfast.web.express import Express
 from holdfast.web.gate import Gate
 from holdfast.web.heads import protocol
 
+_AS_NUMBERS = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 BACKLOG = 2048
 # How long requests under way may go on when the service stops, in seconds.
 LAST_GRACE = 5
@@ -91,7 +92,8 @@ class WebServer:
             )
             raise SettingInvalid(msg, setting="http_host")
         listener = self._bound()
-        self.address = http_address(*listener.getsockname()[:2])
+        host, port = socket.getnameinfo(listener.getsockname(), _AS_NUMBERS)
+        self.address = http_address(host, int(port))
         await self.watch.start()
         await self._desk.start()
         await self._feed.start()
@@ -116,14 +118,15 @@ class WebServer:
 
     def _bound(self) -> socket.socket:
         host, port = self.config.host, self.config.port
-        listener = socket.socket(family_of(host))
+        family, place = listening(host, port)
+        listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             # Its connections inherit it: the kernel drops a reader that takes nothing for so long.
             patience = round(1000 * self.config.reader_patience)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
         try:
-            listener.bind((host, port))
+            listener.bind(place)
         except OSError as error:
             listener.close()
             why = f"{error.strerror or error}: choose another port with --port, or 0 for any that is free"
