@@ -75,7 +75,7 @@ async def test_where_a_service_has_moved_to_is_no_file_of_it(door: Door) -> None
 @pytest.mark.parametrize(
     ("error", "name", "known"),
     [
-        (StepNotFound(7, "pack", "main", ("ship", "send")), "finished", ["ship", "send"]),
+        (StepNotFound(7, "pack", "main", ("ship", "send")), "finished", ("ship", "send")),
         (OptionInvalid("delay", timedelta(-1), "give one that is not negative"), "value", None),
     ],
     ids=lambda part: type(part).__name__,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -31,6 +32,11 @@ def problem_type(error: type[BaseException]) -> str:
 def facts_of(error: BaseException) -> dict[str, Any]:
     """Return what an error names, as far as it travels: plain values, and lists of them."""
     return {name: value for name, value in vars(error).items() if _travels(value)}
+
+
+def facts_from(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `facts_of` has sent: whoever raises an error names several things by a tuple."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
 
 
 def _travels(value: Any) -> bool:

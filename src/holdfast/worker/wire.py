@@ -14,7 +14,7 @@ import msgspec
 from holdfast import errors
 from holdfast.errors import HoldfastError
 from holdfast.model.job import ClaimedJob
-from holdfast.model.problem import facts_of
+from holdfast.model.problem import facts_from, facts_of
 
 # Results, checkpoints and log lines are checked against limits far below.
 LARGEST_FRAME = 64 * 1024 * 1024
@@ -189,5 +189,5 @@ def unpacked(problem: Problem) -> HoldfastError:
     kind = named if isinstance(named, type) and issubclass(named, HoldfastError) else HoldfastError
     # Its own __init__ would build the text anew from parts that are in the text already.
     error: HoldfastError = kind.__new__(kind, problem.text)
-    error.__dict__.update(problem.facts)
+    error.__dict__.update(facts_from(problem.facts))
     return error

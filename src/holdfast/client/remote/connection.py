@@ -20,7 +20,7 @@ from holdfast.errors import (
     ServerUnavailable,
 )
 from holdfast.errors.service import token_remedied
-from holdfast.model.problem import Problem, problem_type
+from holdfast.model.problem import Problem, facts_from, problem_type
 
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ def rebuilt(status: int, body: bytes) -> HoldfastError:
     error = kind.__new__(kind)
     Exception.__init__(error, token_remedied(problem.detail))
     # What its constructor would have been given, as the service has told it.
-    vars(error).update(problem.facts)
+    vars(error).update(facts_from(problem.facts))
     return error
 
 
