@@ -22,9 +22,11 @@ from tests.store.scene import Scene
 
 
 def pytest_configure() -> None:
-    """Let programs that tests start be interrupted: a job of a shell's background is born deaf to that."""
+    """Let programs that tests start hear signals to which jobs of a background or of nohup are deaf."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _server(version: int) -> Iterator[EmbeddedServer]:
