@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.app.workflow import Workflow
 from holdfast.model.audit import Mandate
 from holdfast.store import children, interventions
 from holdfast.testing import ThrowawayDatabase
@@ -297,8 +296,10 @@ async def test_a_retried_run_takes_up_those_of_its_children_that_failed(
 
 
 @pytest.fixture
-def fragile(app: holdfast.App, calls: list[str]) -> Workflow[Any, Any]:
-    """Two children, "glass" and "stone", of which the first breaks the first time."""
+async def broken(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str]
+) -> holdfast.JobHandle:
+    """A run that has failed: of its children "glass" and "stone" the first breaks the first time."""
 
     @app.job(max_attempts=1)
     async def pack(what: str) -> str:
@@ -312,28 +313,23 @@ def fragile(app: holdfast.App, calls: list[str]) -> Workflow[Any, Any]:
     async def order(run: holdfast.Run) -> list[Any]:
         return await run.children([pack.job("glass"), pack.job("stone")])
 
-    return order
+    await work(app)
+    handle = await client.enqueue(order.job())
+    with pytest.raises(holdfast.JobFailed):
+        await client.wait(handle.id, timeout=20)
+    return handle
 
 
 async def test_a_run_whose_children_are_history_fails_and_says_so(
-    client: holdfast.Client,
-    work: Any,
-    app: holdfast.App,
-    fragile: Workflow[Any, Any],
-    calls: list[str],
-    db: ThrowawayDatabase,
+    client: holdfast.Client, broken: holdfast.JobHandle, calls: list[str], db: ThrowawayDatabase
 ) -> None:
     """Their ends will never come: to wait for them would be to begin anew for ever."""
-    await work(app)
-    handle = await client.enqueue(fragile.job())
-    with pytest.raises(holdfast.JobFailed):
-        await client.wait(handle.id, timeout=20)
     await db.fetch("delete from holdfast.finished_jobs where outcome = 'completed'")
-    await client.retry(handle.id)
+    await client.retry(broken.id)
     with pytest.raises(
         holdfast.JobFailed, match="ChildrenGone: 1 of 2 ends of children of '2 pack' are kept no"
     ):
-        await client.wait(handle.id, timeout=20)
+        await client.wait(broken.id, timeout=20)
     assert calls.count("glass") == 2
 
 
@@ -631,19 +627,10 @@ async def test_a_childs_end_that_is_given_up_to_a_pause_costs_it_nothing(
 
 
 async def test_a_retry_of_a_fork_begins_children_of_its_own(
-    client: holdfast.Client,
-    work: Any,
-    app: holdfast.App,
-    fragile: Workflow[Any, Any],
-    calls: list[str],
-    db: ThrowawayDatabase,
+    client: holdfast.Client, broken: holdfast.JobHandle, calls: list[str], db: ThrowawayDatabase
 ) -> None:
     """Those whose failure it remembers belong to the run that it was forked from, and would never wake it."""
-    await work(app)
-    handle = await client.enqueue(fragile.job())
-    with pytest.raises(holdfast.JobFailed):
-        await client.wait(handle.id, timeout=20)
-    forked = await client.fork(handle.id, at="2 pack")
+    forked = await client.fork(broken.id, at="2 pack")
     with pytest.raises(holdfast.JobFailed):
         await client.wait(forked.id, timeout=20)
     await client.retry(forked.id)

@@ -28,14 +28,13 @@ from holdfast.worker.turnover import Turnover
 class Permits:
     """Hands permits on, and knows which of them the database still believes with the one before.
 
-    *limited* are the queues with limits, *capped* those of them that have permits.  At most *most_ahead* jobs
-    of each are claimed ahead.
+    *limited* are the queues with limits; those of them that have permits are watched by *turnover*.  At most
+    *most_ahead* jobs of each are claimed ahead.
     """
 
     def __init__(self, buffer: Buffer, most_ahead: int) -> None:
         self._buffer, self._most_ahead = buffer, most_ahead
         self.limited: Set[str] = frozenset()
-        self.capped: Set[str] = frozenset()
         self.turnover = Turnover()
         # Who was handed a permit by whom, as long as the database does not know of it.
         self._heirs: dict[Fence, Fence] = {}
@@ -43,7 +42,7 @@ class Permits:
 
     def obey(self, limited: Limited) -> None:
         """Heed the limits that hold from now on."""
-        self.limited, self.capped = limited.queues, limited.capped
+        self.limited = limited.queues
         self.turnover.watch(limited.capped)
 
     def missing(self, queue: str) -> int:

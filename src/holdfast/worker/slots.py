@@ -137,7 +137,7 @@ class Slots:
             self._held.running.pop(fence, None)
         self.done += 1
         self._events.emit("attempt.ended", running=running, decision=decision)
-        heir = self._heir(running, decision) if queue in self._permits.capped else None
+        heir = self._heir(running, decision) if queue in self._permits.turnover.watched else None
         frees = queue if heir is None and queue in self._permits.limited else None
         if decision is not None:
             self._reporter.report(running, decision, heir, frees=frees)

@@ -37,8 +37,8 @@ class Notebook:
         What came before *own* began is not to be missing where it has done something: places of the branches
         above it are written too.  They are kept until that is done, for those branches may be first.
         """
-        above = self._above(own)
         written, new = self._taken(own, living)
+        above = self._above(own)
         written = [*above, *written, *notes]
         if new:
             answers = await unhurt(self.ledger, self.ledger.commit(*self._posted(written, new)))
@@ -57,7 +57,7 @@ class Notebook:
         self.ledger.settled()
 
     def _above(self, own: str | None) -> list[StepNote]:
-        """Return the places above *own* that are to be written; those of jobs go in with their job."""
+        """Return what is left of places above *own*, but for those of jobs, which go in with their job."""
         kept = (note for note in self.notes if note.kind is not StepKind.ENQUEUE)
         return [note for note in kept if own is not None and own.startswith(f"{note.branch}/")]
 
