@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import DatabaseUnavailable, LeaseLost
 from holdfast.store.database import Database
 from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
@@ -106,3 +106,124 @@ async def test_progress_whose_writing_fails_is_written_by_the_next_turn(
     assert cut.is_set()
     finish.set()
     await client.wait(handle.id, timeout=10)
+
+
+async def test_lines_are_written_though_all_writes_of_ends_were_under_way(
+    client: holdfast.Client,
+    work: Any,
+    db: ThrowawayDatabase,
+    probe: Probe,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An end waits in its pile while its lines are being written in vain: they still go before it."""
+    app, landing, run = holdfast.App(), asyncio.Event(), Database.run
+    cut = asyncio.Event()
+
+    @app.job
+    async def hush() -> None: ...
+
+    @app.job
+    async def talk(job: holdfast.Job) -> None:
+        job.log.info("hello")
+
+    async def slow(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        if statement.name == "complete_jobs":
+            await landing.wait()
+        if statement.name == "append_logs" and not cut.is_set():
+            cut.set()
+            await probe.wait_for("attempt.ended", times=3)
+            msg = "cut"
+            raise DatabaseUnavailable(msg)
+        return await run(database, statement, *rest)
+
+    monkeypatch.setattr(Database, "run", slow)
+    await work(app)
+    for n in (1, 2):
+        await client.enqueue(hush.job())
+        await probe.wait_for("attempt.ended", times=n)
+    handle = await client.enqueue(talk.job())
+    await probe.wait_for("service.failed")
+    landing.set()
+    await client.wait(handle.id, timeout=10)
+    assert await db.fetch("select line from holdfast.job_logs") == [("hello",)]
+
+
+async def test_the_last_lines_are_tried_again_while_the_database_is_away(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the attempt waits for the database as well, so its lines need not be given up."""
+    app, run, failures = holdfast.App(), Database.run, iter(range(3))
+
+    @app.job
+    async def talk(job: holdfast.Job) -> None:
+        job.log.info("hello")
+
+    async def away(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        if statement.name == "append_logs" and next(failures, None) is not None:
+            msg = "away"
+            raise DatabaseUnavailable(msg)
+        return await run(database, statement, *rest)
+
+    monkeypatch.setattr(Database, "run", away)
+    await work(app)
+    handle = await client.enqueue(talk.job())
+    await client.wait(handle.id, timeout=10)
+    assert await db.fetch("select line from holdfast.job_logs") == [("hello",)]
+
+
+async def test_lines_whose_answer_was_lost_are_written_once(
+    client: holdfast.Client,
+    work: Any,
+    db: ThrowawayDatabase,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a write may have put in is not put in again by the one that follows."""
+    app, finish, run = holdfast.App(), asyncio.Event(), Database.run
+    lost = asyncio.Event()
+
+    @app.job
+    async def talk(job: holdfast.Job) -> None:
+        job.log.info("hello")
+        await lost.wait()
+        job.log.info("again")
+        await finish.wait()
+
+    async def lose_answer(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        answer = await run(database, statement, *rest)
+        if statement.name == "append_logs" and not lost.is_set():
+            lost.set()
+            msg = "lost"
+            raise DatabaseUnavailable(msg)
+        return answer
+
+    monkeypatch.setattr(Database, "run", lose_answer)
+    await work(app)
+    handle = await client.enqueue(talk.job())
+    await eventually(lambda: db.value("select count(*) from holdfast.job_logs where line = 'again'"))
+    finish.set()
+    await client.wait(handle.id, timeout=10)
+    lines = await db.fetch("select line from holdfast.job_logs order by byte_offset")
+    assert lines == [("hello",), ("again",)]
+
+
+async def test_lines_that_the_database_refuses_are_told_to_be_lost(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, probe: Probe
+) -> None:
+    """Of an attempt that has lost its lease nothing is written, and somebody may look for it."""
+    app, go_on = holdfast.App(), asyncio.Event()
+
+    @app.job
+    async def talk(job: holdfast.Job) -> None:
+        await go_on.wait()
+        job.log.info("hello")
+        await asyncio.Event().wait()
+
+    await work(app)
+    handle = await client.enqueue(talk.job())
+    await probe.wait_for("attempt.started")
+    await db.fetch("update holdfast.live_jobs set attempt = attempt + 1 where job_id = $1", handle.id)
+    go_on.set()
+    told = await probe.wait_for("log.lost")
+    assert told["lines"] == 1
+    assert str(told["error"]) == str(LeaseLost(handle.id, 1))

@@ -25,8 +25,11 @@ class LogLine:
     line: str
 
 
-def append_logs(lines: Sequence[LogLine]) -> Statement[list[int]]:
-    """Append lines; answers the jobs whose lease still held."""
+def append_logs(lines: Sequence[LogLine], *, again: bool = False) -> Statement[list[int]]:
+    """Append lines; answers the jobs whose lease still held.
+
+    *again* leaves out what a former try, whose answer was lost, may have written.
+    """
     parameters = (
         numbers([line.fence.job_id for line in lines]),
         numbers([line.fence.attempt for line in lines]),
@@ -34,6 +37,7 @@ def append_logs(lines: Sequence[LogLine]) -> Statement[list[int]]:
         [line.at.isoformat() for line in lines],
         [line.level for line in lines],
         [line.line for line in lines],
+        again,
     )
     return Statement("append_logs", _SQL["append_logs"], parameters, column)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, LeaseLost
 from holdfast.rules.outcome import storable
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
@@ -22,6 +23,8 @@ from holdfast.worker.running import Cause, Held, Settlement
 WRITE_EVERY = 0.5
 MAX_LOG_BYTES = 1024 * 1024
 IDLE = 3600.0
+# For how long an attempt's last lines are tried again while the database is away, and how often.
+PATIENCE, PAUSE = 10.0, 0.2
 
 # The attempt whose handler is running in this context, for the logging handler below.
 current_attempt: ContextVar[Fence | None] = ContextVar("holdfast_attempt", default=None)
@@ -41,6 +44,8 @@ class Journal(Service):
         self._progress: dict[Fence, tuple[float, str | None]] = {}
         self._writing = asyncio.Lock()
         self._in_flight: frozenset[Fence] = frozenset()
+        # Whether a write whose answer was lost may have put in what the next one holds again.
+        self._in_doubt = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
@@ -118,7 +123,7 @@ class Journal(Service):
 
     def settle(self, fences: Sequence[Fence]) -> asyncio.Future[None] | None:
         """Write the last lines of attempts that are about to be reported; None where there are none."""
-        if not self._sizes and not self._progress:
+        if not (self._lines or self._in_flight or self._sizes or self._progress):
             return None
         with self._lock:
             for fence in fences:
@@ -136,6 +141,7 @@ class Journal(Service):
     def _take_back(self, lines: dict[Fence, list[LogLine]], error: HoldfastError) -> None:
         held = self._held.fences
         with self._lock:
+            self._in_doubt = True
             for fence, first in lines.items():
                 if fence in held:
                     self._lines[fence] = first + self._lines.get(fence, [])
@@ -150,22 +156,39 @@ class Journal(Service):
             self._progress = left | self._progress
 
     async def _write_last(self, fences: Sequence[Fence]) -> None:
-        lines: list[LogLine] = []
-        try:
-            async with self._writing:
-                # Only now: what a turn could not write has come back.
-                with self._lock:
-                    lines = [line for fence in fences for line in self._lines.pop(fence, ())]
-                await self._write_lines(lines)
-        except HoldfastError as error:
-            # The outcome matters more than its log: say what was lost and go on.
-            self.events.emit("log.lost", error=error, lines=len(lines))
+        async with self._writing:
+            # Only now: what a turn could not write has come back.
+            with self._lock:
+                lines = [line for fence in fences for line in self._lines.pop(fence, ())]
+            try:
+                await self._write_patiently(lines)
+            except HoldfastError as error:
+                # The outcome matters more than its log: say what was lost and go on.
+                self.events.emit("log.lost", error=error, lines=len(lines))
+
+    async def _write_patiently(self, lines: list[LogLine]) -> None:
+        """Write lines once the database is back: what is reported after them has to wait for it as well."""
+        began = time.monotonic()
+        while True:
+            try:
+                return await self._write_lines(lines)
+            except DatabaseUnavailable:
+                if time.monotonic() > began + PATIENCE:
+                    raise
+                self._in_doubt = True
+                await asyncio.sleep(PAUSE)
 
     async def _write_lines(self, lines: list[LogLine]) -> None:
-        if lines:
-            written = await self._database.run(logs.append_logs(lines))
-            for fence in {line.fence for line in lines if line.fence.job_id not in set(written)}:
-                self._lost(fence)
+        if not lines:
+            return
+        held = await self._database.run(logs.append_logs(lines, again=self._in_doubt))
+        self._in_doubt = False
+        known = set(held)
+        refused = [line.fence for line in lines if line.fence.job_id not in known]
+        if refused:
+            self.events.emit("log.lost", error=LeaseLost(*refused[0]), lines=len(refused))
+        for fence in set(refused):
+            self._lost(fence)
 
     def _lost(self, fence: Fence) -> None:
         running = self._held.running.get(fence)

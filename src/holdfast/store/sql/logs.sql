@@ -1,6 +1,8 @@
 -- name: append_logs
 -- Appends lines to the logs of held attempts, one array per column.  Locks their live_jobs rows in id order, so that
--- nobody takes a job meanwhile, and tells whoever follows them.  Lines of an attempt whose lease was lost are not written; answers the jobs whose lease still held.
+-- nobody takes a job meanwhile, and tells whoever follows them.  $7 says that the same lines may have been written before, by
+-- a statement whose answer was lost: what is there by its attempt and place is left out then.
+-- Lines of an attempt whose lease was lost are not written; answers the jobs whose lease still held.
 with line as (
     select * from unnest($1::text::bigint[], $2::text::integer[], $3::text::bigint[], $4::text[]::timestamptz[],
                          $5::text[], $6::text[])
@@ -16,6 +18,10 @@ with line as (
     insert into holdfast.job_logs (job_id, attempt, byte_offset, at, level, line)
     select n.job_id, n.attempt, n.byte_offset, n.at, n.level, n.line
     from line n join held h on h.job_id = n.job_id and h.attempt = n.attempt
+    where not $7::boolean or not exists (
+        select from holdfast.job_logs g
+        where g.job_id = any (array[n.job_id]) and g.attempt = n.attempt and g.byte_offset = n.byte_offset
+    )
 ), told as (
     select holdfast.tell_watchers(h.job_id) from held h where exists (select from holdfast.log_watches)
 )
