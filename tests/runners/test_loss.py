@@ -163,16 +163,40 @@ async def test_nobody_is_lost_while_no_server_could_have_heard_them(
     assert await yard.live(offer.job) == ("running", 1, 0)
 
 
+OFFERED_EARLIER = "update holdfast.assignments set offered_at = offered_at - interval '61 seconds'"
+IN_CONTACT_EARLIER = "update holdfast.workers set contact_at = contact_at - interval '61 seconds'"
+
+
 async def test_an_offer_that_nobody_takes_up_goes_back_unspent(yard: Yard, overseer: Overseer) -> None:
     """The runner is alive and never accepts: others may have the job."""
     machine = await yard.machine()
     [job_id] = await yard.enqueue(max_attempts=1)
     offer = await machine.one()
-    await yard.db.fetch("update holdfast.assignments set offered_at = offered_at - interval '61 seconds'")
+    await yard.db.fetch(OFFERED_EARLIER)
+    await yard.db.fetch(IN_CONTACT_EARLIER)
     await overseer.lead(await yard.lead())
     assert await yard.live(job_id) == ("available", 1, 0)
     with pytest.raises(AssignmentStale):
         await machine.accept(offer)
+
+
+@pytest.mark.parametrize("came_back", [False, True])
+async def test_an_offer_stays_with_a_runner_that_could_not_accept_it(
+    yard: Yard, overseer: Overseer, came_back: bool
+) -> None:
+    """Its program may run: a runner that is cut off, or has just come back, keeps it as it keeps the others."""
+    machine = await yard.machine()
+    [job_id] = await yard.enqueue(max_attempts=1)
+    offer = await machine.one()
+    await yard.db.fetch(OFFERED_EARLIER)
+    await yard.db.fetch(IN_CONTACT_EARLIER)
+    if came_back:
+        await yard.db.fetch("update holdfast.workers set contact_at = holdfast.now()")
+    else:
+        await yard.db.fetch("update holdfast.workers set renewed_at = renewed_at - interval '61 seconds'")
+    await overseer.lead(await yard.lead())
+    assert await yard.live(job_id) == ("claimed", 1, 0)
+    assert (await machine.finish(offer, "completed")).outcome == "completed"
 
 
 async def test_an_accepted_offer_stays_however_old(yard: Yard, overseer: Overseer) -> None:
@@ -216,8 +240,8 @@ async def test_an_offer_that_runs_out_keeps_no_stalled_job(yard: Yard, overseer:
     await yard.db.fetch("update holdfast.workers set contact_at = contact_at - interval '1 minute'")
     [unaccepted] = await yard.enqueue(max_attempts=1)
     await (await yard.machine("deaf")).one()
-    age = "update holdfast.assignments set offered_at = offered_at - interval '61 seconds' "
-    await yard.db.fetch(age + "where accepted_at is null")
+    await yard.db.fetch(f"{OFFERED_EARLIER} where accepted_at is null")
+    await yard.db.fetch(IN_CONTACT_EARLIER)
     await overseer.lead(await yard.lead())
     assert await yard.live(unaccepted) == ("available", 1, 0)
     assert await yard.live(offer.job) == ("available", 1, 1)

@@ -201,6 +201,7 @@ async def test_an_offer_that_is_accepted_while_it_expires_stays(yard: Yard) -> N
     await yard.enqueue()
     offer = await machine.one()
     await yard.db.fetch("update holdfast.assignments set offered_at = '-infinity'")
+    await yard.db.fetch("update holdfast.workers set contact_at = contact_at - interval '1 minute'")
     term = await yard.lead()
     expire = offers.expire_offers(term, 10.0, 10)
     late = "l.state = 'claimed' and holdfast.late()"

@@ -137,14 +137,16 @@ join holdfast.jobs j on j.id = any (array[s.job_id])
 join holdfast.placements p on p.job_id = any (array[s.job_id]);
 
 -- name: expire_offers
--- Releases up to $3 offers that nobody has accepted for $2 seconds, unspent, and answers them.
+-- Releases up to $3 offers, unspent, that their runners have not accepted although they were in contact for $2 seconds since,
+-- and answers them.  What a runner may have begun that is not heard falls to its lease, as all that it has.
 -- Only for the leader of term $1.  Locks live_jobs rows and their assignments, skipping those that others hold: an
 -- acceptance writes the assignment alone, and one that lands meanwhile must be seen.
 with silent as materialized (
     select l.job_id, a.attempt from holdfast.assignments a
     join holdfast.live_jobs l on l.job_id = any (array[a.job_id]) and a.attempt = l.attempt
-    where a.accepted_at is null and a.outcome is null
-      and a.offered_at < holdfast.now() - make_interval(secs => $2::double precision) and l.state = 'claimed'
+    join holdfast.workers w on w.id = any (array[l.worker_id])
+    where a.accepted_at is null and a.outcome is null and l.state = 'claimed'
+      and greatest(a.offered_at, w.contact_at) + make_interval(secs => $2::double precision) < w.renewed_at
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by l.job_id
     limit $3::integer
