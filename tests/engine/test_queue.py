@@ -142,28 +142,36 @@ async def test_an_engine_that_cannot_begin_leaves_no_connection(db: ThrowawayDat
         await store.queue.stage()
 
 
-def away_at_first(store: EngineStore, patch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Have the database away for two statements; what is left in the answer are those to come."""
+def away_at_first(
+    store: EngineStore,
+    patch: pytest.MonkeyPatch,
+    error: type[holdfast.HoldfastError] = holdfast.DatabaseUnavailable,
+) -> Iterator[int]:
+    """Have the database fail for two statements; what is left in the answer are those to come."""
     run, failing = store._database.run, iter(range(2))
 
     async def away(*arguments: Any) -> Any:
         if next(failing, None) is not None:
             msg = "away"
-            raise holdfast.DatabaseUnavailable(msg)
+            raise error(msg)
         return await run(*arguments)
 
     patch.setattr(store._database, "run", away)
     return failing
 
 
+@pytest.mark.parametrize("error", [holdfast.DatabaseUnavailable, holdfast.DatabaseRefused])
 async def test_an_end_waits_for_a_database_that_is_away(
-    opened: OpenStore, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
+    opened: OpenStore,
+    db: ThrowawayDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[holdfast.HoldfastError],
 ) -> None:
-    """The outcome of work that was done is not lost because a connection broke."""
+    """The outcome of work that was done is not lost because a connection broke, or a lock took too long."""
     store = await opened()
     await store.queue.enqueue(KIND, {})
     [claim] = await store.queue.claim()
-    failing = away_at_first(store, monkeypatch)
+    failing = away_at_first(store, monkeypatch, error)
     await store.queue.end(claim, Complete(7))
     assert next(failing, None) is None
     assert await db.value("select result::int from holdfast.job_overview") == 7

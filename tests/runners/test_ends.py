@@ -41,6 +41,17 @@ async def test_a_failed_assignment_is_retried_by_the_policy_of_its_job(yard: Yar
     assert await yard.live(offer.job) == ("scheduled", 1, 1)
 
 
+@pytest.mark.parametrize(("outcome", "told"), [("completed", "completed"), ("failed", "retried")])
+async def test_a_retry_policy_that_cannot_be_read_keeps_no_report_out(
+    yard: Yard, outcome: str, told: str
+) -> None:
+    """Plain SQL can write it; refused, what is done would be lost and done again."""
+    offer = await begun(yard, machine := await yard.machine())
+    policy = """update holdfast.jobs set retry = '{"kind": "constant", "rest": 30}'"""
+    await yard.db.fetch(policy)
+    assert (await machine.finish(offer, outcome)).outcome == told
+
+
 @pytest.mark.parametrize(("options", "report"), [({"max_attempts": 1}, {}), ({}, {"retry": False})])
 async def test_the_last_failure_is_final(yard: Yard, options: Any, report: Any) -> None:
     """At max_attempts, or where the runner knows that no retry can help."""

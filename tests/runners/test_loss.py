@@ -184,7 +184,7 @@ async def test_an_offer_that_nobody_takes_up_goes_back_unspent(yard: Yard, overs
 async def test_an_offer_stays_with_a_runner_that_could_not_accept_it(
     yard: Yard, overseer: Overseer, came_back: bool
 ) -> None:
-    """Its program may run: a runner that is cut off, or has just come back, keeps it as it keeps the others."""
+    """Its program may run: who is cut off, or has just come back, keeps it as it keeps the others."""
     machine = await yard.machine()
     [job_id] = await yard.enqueue(max_attempts=1)
     offer = await machine.one()

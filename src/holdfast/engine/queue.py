@@ -18,11 +18,11 @@ from holdfast.engine.claims import Claim
 from holdfast.engine.config import EngineConfig
 from holdfast.engine.outcomes import Outcome, transition
 from holdfast.engine.standing import Standing
-from holdfast.errors import BackoffInvalid, DatabaseUnavailable, LeaseLost, OptionInvalid
+from holdfast.errors import DatabaseRefused, DatabaseUnavailable, LeaseLost, OptionInvalid
 from holdfast.model.job import ClaimedJob, JobHandle
 from holdfast.model.outcome import PutBack, Suspend, Transition
 from holdfast.model.worker import Renewal
-from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff, backoff_from_json
+from holdfast.rules.backoff import DEFAULT_BACKOFF, stored_backoff
 from holdfast.rules.outcome import released
 from holdfast.rules.reports import is_recorded
 from holdfast.store import attempts, jobs, leader, leases, runs, workers
@@ -110,7 +110,8 @@ class PostgresQueue:
     async def end(self, claim: Claim, outcome: Outcome) -> None:
         """End an attempt; raises `LeaseLost`.
 
-        While the database is away it is tried again, for as long as a lease lasts.
+        While the database is away, or refuses it, it is tried again for as long as a lease lasts.  What is
+        raised then leaves the run with this engine, which may call this again.
         """
         decision = transition(claim, outcome, random.random)
         await self._settle()
@@ -121,10 +122,11 @@ class PostgresQueue:
                 # Made anew for each try: the moment at which a suspended run is due stays the same.
                 ended = await self._database.run_read_committed(_ending(claim, decision, seconds))
                 break
-            except DatabaseUnavailable:
+            except (DatabaseUnavailable, DatabaseRefused) as error:
+                # A refusal may be of the moment, such as a lock or a time that ran out.
                 if time.monotonic() > give_up:
                     raise
-                doubtful = True
+                doubtful = doubtful or isinstance(error, DatabaseUnavailable)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
         self._held.pop(claim.fence, None)
@@ -176,16 +178,8 @@ def _claim(worker_id: int, job: ClaimedJob) -> Claim:
         max_attempts=job.max_attempts,
         enqueued_at=job.enqueued_at,
         claimed_at=job.claimed_at,
-        retry=_backoff(job.retry),
+        retry=stored_backoff(job.retry) or DEFAULT_BACKOFF,
     )
-
-
-def _backoff(text: str | None) -> Backoff:
-    try:
-        return DEFAULT_BACKOFF if text is None else backoff_from_json(msgspec.json.decode(text))
-    except BackoffInvalid:
-        # Written past the client's checks, by plain SQL.
-        return DEFAULT_BACKOFF
 
 
 def _ending(claim: Claim, decision: Transition, seconds: float) -> Statement[list[int]]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from holdfast.errors import BackoffInvalid
 
 Random = Callable[[], float]
@@ -248,3 +250,14 @@ def backoff_from_json(value: object) -> Backoff:
             timed = _timed(kind, parts, "delay")
             return Constant(timed.pop("delay"), **timed)
     raise BackoffInvalid(_shown(kind), "the kind must be exponential, linear or constant")
+
+
+def stored_backoff(text: str | None) -> Backoff | None:
+    """Return the backoff that is stored with a job; None where there is none that can be read.
+
+    Plain SQL can write past the checks of a client, and that must not keep an attempt from its end.
+    """
+    try:
+        return None if text is None else backoff_from_json(msgspec.json.decode(text))
+    except (BackoffInvalid, msgspec.DecodeError):
+        return None

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.errors import AssignmentStale, JobNotFound
 from holdfast.model.outcome import PutBack
 from holdfast.model.runner import Rung
-from holdfast.rules.backoff import DEFAULT_BACKOFF, backoff_from_json
+from holdfast.rules.backoff import DEFAULT_BACKOFF, stored_backoff
 from holdfast.rules.reports import End, Facts, after_report, outcome_of
 from holdfast.runtime.events import Events
 from holdfast.store import assignments, attempts
@@ -134,12 +134,11 @@ def _is_its_own(reported: Reported, facts: Mapping[Fence, EndFacts]) -> bool:
 
 
 def _rule_facts(known: EndFacts) -> Facts:
-    retry = None if known.retry is None else msgspec.json.decode(known.retry)
     return Facts(
         failures=known.failures,
         max_attempts=known.max_attempts,
         cancel_requested=known.cancel_requested,
-        backoff=DEFAULT_BACKOFF if retry is None else backoff_from_json(retry),
+        backoff=stored_backoff(known.retry) or DEFAULT_BACKOFF,
     )
 
 

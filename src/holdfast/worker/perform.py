@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
-
-import msgspec
 
 from holdfast.app.answers import reason_text, result_text
 from holdfast.app.handler import Executor, Handler
@@ -17,10 +14,10 @@ from holdfast.app.job import Job
 from holdfast.app.options import seconds_from
 from holdfast.app.registry import App
 from holdfast.app.workflow import Workflow
-from holdfast.errors import ArgumentsInvalid, BackoffInvalid, InputInvalid, LeaseLost, Poison
+from holdfast.errors import ArgumentsInvalid, InputInvalid, LeaseLost, Poison
 from holdfast.model.outcome import Cancel, Complete, Fail, Retry, Snooze, Stop, Suspend, Transition
 from holdfast.rules import outcome as decide
-from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff, backoff_from_json
+from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff, stored_backoff
 from holdfast.rules.outcome import Failure
 from holdfast.rules.telling import one_line, told, untellable
 from holdfast.store.attempts import Fence
@@ -241,11 +238,9 @@ class Performer:
         return isinstance(self._app.handlers.get(kind), Workflow)
 
     def _backoff(self, running: Running) -> Backoff:
-        stored = running.claimed.retry
+        stored = stored_backoff(running.claimed.retry)
         if stored is not None:
-            # What plain SQL wrote past the client is passed over: the kind's own policy is the safe choice.
-            with suppress(BackoffInvalid, msgspec.DecodeError):
-                return backoff_from_json(msgspec.json.decode(stored))
+            return stored
         handler = self._app.handlers.get(running.claimed.kind)
         own = None if handler is None else handler.policy.retry
         # What came past the registry must not keep an attempt from its end.
