@@ -429,6 +429,26 @@ async def test_ended_tokens_of_machines_are_forgotten(scene: Scene, clock: Clock
     ]
 
 
+async def test_a_runner_that_was_away_for_long_goes_with_its_tokens(
+    scene: Scene, clock: Clock, duty: Any
+) -> None:
+    """They neither end nor are they revoked, and nobody is left for whom they speak."""
+    await clock.set(NOON)
+    for name, ended_at in (("gone", KEPT_FAILED - DAY), ("away", NOON - DAY)):
+        runner = await scene.worker()
+        await scene.db.fetch(
+            "update holdfast.workers set state = 'offline', ended_at = $2 where id = $1", runner, ended_at
+        )
+        await scene.db.fetch(
+            "insert into holdfast.tokens (name, sha256, role, worker_id, created_by, created_at) "
+            "values ($1::text, sha256($1::text::bytea), 'runner', $2, 'test', $3)",
+            *(name, runner, ended_at),
+        )
+    await duty(Pruner).lead(await scene.lead())
+    assert await scene.db.fetch("select name from holdfast.tokens") == [("away",)]
+    assert await scene.db.value("select count(*) from holdfast.workers") == 1
+
+
 async def test_what_an_endless_run_leaves_behind_goes_and_its_failures_stay(
     scene: Scene, clock: Clock, duty: Any
 ) -> None:

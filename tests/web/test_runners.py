@@ -127,6 +127,13 @@ async def test_a_runner_registers_again_by_its_own_token_and_under_its_own_name(
     assert (await fresh.post("/runner/v1/sync", json={})).status_code == 200
 
 
+async def test_a_runner_that_was_forgotten_is_told_to_show_another_token(service: Service) -> None:
+    """Its own token is then as good as none, so that it tries the one it was given: 403 would be the end."""
+    runner = await register(service)
+    await service.db.fetch("delete from holdfast.workers")
+    assert problem(await runner.post("/runner/v1/register", json=MACHINE)) == (401, "token-invalid")
+
+
 async def test_the_token_of_an_assignment_is_good_for_it_alone(
     service: Service, client: holdfast.Client
 ) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.client.token_operator import token_hash, token_text
-from holdfast.errors import AccessDenied, ProtocolUnsupported, RunnerHolding
+from holdfast.errors import AccessDenied, ProtocolUnsupported, RunnerHolding, TokenInvalid
 from holdfast.model.audit import Mandate
 from holdfast.model.runner import Registration
 from holdfast.model.token import Role
@@ -37,7 +37,7 @@ class Registrar:
         """Register a runner, or begin a new term of the one with this name; its older token ends.
 
         *own* is the runner that asks by its own token, which may use no other name; *address* is where it
-        asks from.  Raises `ProtocolUnsupported`, `AccessDenied`.
+        asks from.  Raises `ProtocolUnsupported`, `AccessDenied`, `TokenInvalid`.
         """
         if own is not None:
             await self._check_own(asked.name, own)
@@ -74,7 +74,12 @@ class Registrar:
         self._events.emit("runner.left", worker_id=runner.id, runner=runner.name)
 
     async def _check_own(self, name: str, own: int) -> None:
-        if await self._database.run(runners.find_runner(name)) != own:
+        known = await self._database.run(runners.name_runner(own))
+        if known is None:
+            # As of a token that was never made: whoever has another one tries it.
+            problem = f"the runner of this token, worker {own}, was away for long and is forgotten"
+            raise TokenInvalid(problem)
+        if known != name:
             raise AccessDenied(Role.RUNNER, f"register {name!r}")
 
     async def _store(self, new: NewRunner, text: str, actor: str, database: Database) -> Registration:

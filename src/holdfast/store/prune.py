@@ -79,7 +79,7 @@ def prune_activities(term: int, seconds: float, limit: int) -> Statement[int]:
 
 
 def prune_workers(term: int, seconds: float) -> Statement[int]:
-    """Delete rows of workers that ended more than *seconds* ago; answers how many."""
+    """Delete workers that ended more than *seconds* ago, and their tokens; answers how many."""
     return Statement("prune_workers", _SQL["prune_workers"], (term, seconds), count)
 
 

@@ -92,9 +92,9 @@ def resume_runner(worker_id: int) -> Statement[str | None]:
     return Statement("resume_runner", _SQL["resume_runner"], (worker_id,), first_value)
 
 
-def find_runner(name: str) -> Statement[int | None]:
-    """Look up the id of a runner by its name."""
-    return Statement("find_runner", _SQL["find_runner"], (name,), first_value)
+def name_runner(worker_id: int) -> Statement[str | None]:
+    """Look up the name of a runner; None where it was forgotten."""
+    return Statement("name_runner", _SQL["name_runner"], (worker_id,), first_value)
 
 
 def has_runners() -> Statement[bool]:

@@ -127,13 +127,18 @@ where c.ctid = any (array(
 returning c.job_id;
 
 -- name: prune_workers
--- Deletes the rows of workers that ended more than $2 seconds ago and hold nothing.  Zero rows: there are none.
--- Only for the leader of term $1.
-delete from holdfast.workers w
-where w.state in ('offline', 'lost') and w.ended_at < holdfast.now() - make_interval(secs => $2::double precision)
-  and not exists (select from holdfast.live_jobs l where l.worker_id = w.id)
-  and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
-returning w.id;
+-- Deletes the rows of workers that ended more than $2 seconds ago and hold nothing, and all tokens of those that were
+-- runners: nobody is left to speak for.  Zero rows: there are none.  Only for the leader of term $1.
+with gone as (
+    delete from holdfast.workers w
+    where w.state in ('offline', 'lost') and w.ended_at < holdfast.now() - make_interval(secs => $2::double precision)
+      and not exists (select from holdfast.live_jobs l where l.worker_id = w.id)
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    returning w.id
+), silenced as (
+    delete from holdfast.tokens k using gone g where k.worker_id = g.id
+)
+select g.id from gone g;
 
 -- name: prune_routes
 -- Deletes up to $3 shapes of jobs for runners that no living job has, where there are more than $2.

@@ -96,9 +96,9 @@ select jsonb_build_object('before', jsonb_build_object('state', f.state, 'draini
        pg_notify('holdfast', 'drain:' || r.id)
 from resumed r, former f;
 
--- name: find_runner
--- The id of the runner with this name.  Zero rows: there is none.
-select w.id from holdfast.workers w where w.name = $1::text and w.term is not null;
+-- name: name_runner
+-- The name of the runner with this id.  Zero rows: it was forgotten.
+select w.name from holdfast.workers w where w.id = $1::bigint and w.term is not null;
 
 -- name: has_runners
 -- Whether a runner is there that may hold something.  Locks nothing.
