@@ -110,6 +110,42 @@ def test_a_bad_variable_is_named(tmp_path: Path, variable: str, value: str, told
         loaded(tmp_path, environment={variable: value})
 
 
+@pytest.mark.parametrize("service", ["", "HTTP_", "METRICS_", "SERVICE_", "8700_"])
+def test_what_kubernetes_says_of_its_services_is_no_setting(tmp_path: Path, service: str) -> None:
+    """A Service called holdfast, or holdfast-http, is in the environment of every container beside it."""
+    host, port = "10.96.0.17", "8700"
+    links = {
+        "SERVICE_HOST": host,
+        "SERVICE_PORT": port,
+        "SERVICE_PORT_HTTP": port,
+        "PORT": f"tcp://{host}:{port}",
+        "PORT_8700_TCP": f"tcp://{host}:{port}",
+        "PORT_8700_TCP_PROTO": "tcp",
+        "PORT_8700_TCP_PORT": port,
+        "PORT_8700_TCP_ADDR": host,
+        "PORT_53_UDP": f"udp://{host}:53",
+    }
+    found = loaded(tmp_path, environment={f"HOLDFAST_{service}{name}": v for name, v in links.items()})
+    assert set(found.sources.values()) == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HOLDFAST_PORT", "8700"),
+        ("HOLDFAST_HTP_PORT", "8700"),
+        ("HOLDFAST_HTTP_PORT", "http://10.96.0.17:8700"),
+        ("HOLDFAST_SERVICE", "tcp://10.96.0.17:8700"),
+        ("HOLDFAST_PORT_TCP", "8700"),
+        ("HOLDFAST_SERVICE_HOSTS", "10.96.0.17"),
+    ],
+)
+def test_what_only_looks_like_it_is_still_told(tmp_path: Path, variable: str, value: str) -> None:
+    """A misspelt setting must not be taken for a Service."""
+    with pytest.raises(SettingInvalid):
+        loaded(tmp_path, environment={variable: value})
+
+
 def test_proxies_are_addresses_and_networks(tmp_path: Path) -> None:
     """Of both families, as they are written."""
     proxies = {"HOLDFAST_HTTP_PROXIES": "10.0.0.2, 10.1.0.0/16, ::1"}

@@ -39,6 +39,13 @@ MIB = 1024 * 1024
 
 _URL = r"(?s)postgres(ql)?://.*"
 _PASSWORD = re.compile(r"(?P<before>://[^/@?]*?:)[^/?]+(?=@)|(?P<query>[?&]password=)[^&]*")
+# What Kubernetes puts into every container for a Service called holdfast or holdfast-...: nobody set these.
+_LINK = re.compile(
+    r"HOLDFAST_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?"
+    r"|PORT_\d+_(TCP|UDP|SCTP)(_PROTO|_PORT|_ADDR)?)"
+)
+# One of these may be spelled as a setting is, such as HOLDFAST_HTTP_PORT; its value tells them apart.
+_LINKED_PORT = re.compile(r"HOLDFAST_([A-Z0-9_]+_)?PORT=(tcp|udp|sctp)://.*")
 
 
 def _setting(default: Any, rule: Rule, about: str, *, secret: bool = False) -> Any:
@@ -199,8 +206,12 @@ def _from_environment(environment: Mapping[str, str]) -> list[Entry]:
     return [
         (variable, _known(variable.removeprefix(PREFIX).lower(), "the environment", variable), value)
         for variable, value in sorted(environment.items())
-        if variable.startswith(PREFIX) and variable != CONFIG_VARIABLE
+        if variable.startswith(PREFIX) and variable != CONFIG_VARIABLE and not _is_link(variable, value)
     ]
+
+
+def _is_link(variable: str, value: str) -> bool:
+    return bool(_LINK.fullmatch(variable) or _LINKED_PORT.fullmatch(f"{variable}={value}"))
 
 
 def _from_flags(flags: Mapping[str, Any]) -> list[Entry]:
