@@ -109,7 +109,17 @@ async def test_settings_are_shown_with_their_source_and_without_passwords(holdfa
     lines = {words[0]: words for line in done.out.splitlines() if (words := line.split())}
     assert lines["slots"][1:3] == ["7", "HOLDFAST_SLOTS"]
     assert [lines[name][1] for name in ("ttl", "retention_completed")] == ["30s", "14d"]
-    assert lines["database_url"][1:3] == ["postgresql://u:***@host/x", "HOLDFAST_DATABASE_URL"]
+    assert lines["database_url"][1:3] == ["postgresql://u@host/x", "HOLDFAST_DATABASE_URL"]
+
+
+@pytest.mark.parametrize(
+    "address", ["postgresql://u:hunter/2@host/x", "postgresql://host/x?sslpassword=hunter2"]
+)
+async def test_settings_show_no_password_wherever_it_stands(holdfast_command: Any, address: str) -> None:
+    """Nor one that nobody escaped, or that unlocks a key."""
+    done = await holdfast_command("settings", "--json", HOLDFAST_DATABASE_URL=address)
+    assert done.code == 0
+    assert "hunter" not in done.out
 
 
 def test_a_reader_that_goes_away_is_no_error(folder: Path, environment: dict[str, str]) -> None:

@@ -55,6 +55,13 @@ def test_what_is_no_address_is_refused_without_its_password(client: Any, address
         ("postgres://:secret@h", "postgres://h"),
         ("postgresql:///name?host=/run/x&password=secret", "postgresql:///name?host=/run/x"),
         ("postgresql://h/name?sslpassword=secret&user=u", "postgresql://h/name?user=u"),
+        ("postgresql://u:sec@ret@host:5432/x", "postgresql://u@host:5432/x"),
+        ("postgresql://u:sec:r%40et@host:5432/x", "postgresql://u@host:5432/x"),
+        ("postgresql://u:sec/ret@host/x", "***"),
+        ("postgresql://u:sec?ret@host/x", "***"),
+        ("postgresql://u:sec#ret@host/x", "***"),
+        ("postgresql://u:12/ret@host/x", "***"),
+        ("postgresql://u:12?ret@host/x", "***"),
     ],
 )
 def test_an_address_is_shown_without_what_is_secret(address: str, shown: str) -> None:

@@ -24,9 +24,10 @@ from holdfast.errors import (
 from holdfast.errors.database import migrating
 from holdfast.model.health import Finding, Level
 from holdfast.rules import diagnosis
-from holdfast.runtime.settings import Settings, masked
+from holdfast.runtime.settings import Settings
 from holdfast.store import doctor as facts
 from holdfast.store import migrate
+from holdfast.store.address import shown_address
 from holdfast.store.database import Database
 
 
@@ -81,7 +82,7 @@ async def _examine(call: Invocation) -> AsyncIterator[Finding]:
 
 
 def _unreachable(settings: Settings, error: Exception) -> Finding:
-    where = masked(settings.database_url or "")
+    where = shown_address(settings.database_url or "")
     return diagnosis.bad(
         "database", f"{where}: {error}", "start the server, or correct database_url, and look at pg_hba.conf"
     )

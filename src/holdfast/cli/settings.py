@@ -9,7 +9,8 @@ import typer
 
 from holdfast.cli.context import invocation
 from holdfast.cli.output import JsonOption, print_json, print_table
-from holdfast.runtime.settings import SECRETS, Loaded, Settings, masked
+from holdfast.runtime.settings import SECRETS, Loaded, Settings
+from holdfast.store.address import HIDDEN, shown_address
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
@@ -36,7 +37,7 @@ def shown(loaded: Loaded, name: str) -> Any:
     value = getattr(loaded.settings, name)
     if name not in SECRETS or value is None:
         return value
-    return masked(value) if "://" in value else "***"
+    return shown_address(value) if name == "database_url" else HIDDEN
 
 
 def _text(value: Any) -> str | None:

@@ -17,8 +17,9 @@ from holdfast.cli.configs import database_config
 from holdfast.cli.context import invocation
 from holdfast.cli.output import counted, tell
 from holdfast.cli.stopping import stopping_signals
-from holdfast.runtime.settings import Settings, masked
+from holdfast.runtime.settings import Settings
 from holdfast.store import migrate
+from holdfast.store.address import shown_address
 from holdfast.store.database import Database, DatabaseConfig
 
 Text = str | None
@@ -57,7 +58,7 @@ def _with_database(settings: Settings, stack: ExitStack) -> Settings:
     own = Path.cwd() / settings.folder / "postgresql"
     # The shell that talked to it may be the one that starts it again.
     if settings.database_url is not None and not _lies_in(own, settings.database_url):
-        tell(f"database  {masked(settings.database_url)}")
+        tell(f"database  {shown_address(settings.database_url)}")
         return settings
     from holdfast.runtime.embedded import EmbeddedServer
 

@@ -38,7 +38,6 @@ DAY = 86_400.0
 MIB = 1024 * 1024
 
 _URL = r"(?s)postgres(ql)?://.*"
-_PASSWORD = re.compile(r"(?P<before>://[^/@?]*?:)[^/?]+(?=@)|(?P<query>[?&]password=)[^&]*")
 # What Kubernetes puts into every container for a Service called holdfast or holdfast-...: nobody set these.
 _LINK = re.compile(
     r"HOLDFAST_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?"
@@ -165,11 +164,6 @@ def load(
         values[name] = _read(name, value, source)
         sources[name] = source
     return Loaded(Settings(**values), sources)
-
-
-def masked(address: str) -> str:
-    """Return the address of a database with its password left out."""
-    return _PASSWORD.sub(lambda found: (found["before"] or found["query"]) + "***", address)
 
 
 Entry = tuple[str, str, Any]

@@ -11,8 +11,11 @@ _SCHEMES = ("postgresql://", "postgres://")
 # What may be shown of the options of an address; others may hold secrets.
 _SHOWN = frozenset({"host", "port", "user", "dbname", "database"})
 _ADDRESS = re.compile(
-    r"(?P<scheme>[^:]*)://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?"
+    r"(?s)(?P<scheme>[^:]*)://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#]*)"
+    r"(?P<rest>(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?.*)"
 )
+# Stands for what is secret.
+HIDDEN = "***"
 _PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(\d{0,9}))?")
 _MOST_PORT = 65_535
 
@@ -37,8 +40,17 @@ def checked_address(address: str) -> str:
 
 
 def shown_address(address: str) -> str:
-    """Return *address* as it may be shown: without its password and without options that may hold one."""
-    parts = _parts(address)
+    """Return *address* as it may be shown: without its password and without options that may hold one.
+
+    Where it is not clear what is the password, nothing of it is shown.
+    """
+    try:
+        parts = _parts(checked_address(address))
+    except SettingInvalid:
+        return HIDDEN
+    # An @ behind the hosts ends a password with / ? or # in it, whose beginning passes for a port.
+    if "@" in parts["rest"]:
+        return HIDDEN
     name = parts["user"].partition(":")[0]
     place = f"{name}@{parts['hosts']}" if name else parts["hosts"]
     query = urlencode([(key, value) for key, value in parse_qsl(parts["query"]) if key in _SHOWN], safe="/:,")
