@@ -314,6 +314,22 @@ async def test_several_processes_work_under_one_command(
     assert await program.ended() == 0
 
 
+async def test_the_end_of_its_terminal_stops_a_supervisor_like_a_first_signal(
+    start_holdfast: Any, here: dict[str, str], running_nap: Any, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """It ends after its processes, which end their jobs, however often it is told."""
+    program = await start_holdfast(*WORKER, "--processes", "2", "--grace", "1h", **here)
+    await eventually(lambda: db.value("select count(*) = 2 from holdfast.workers where state = 'online'"))
+    job_id = await running_nap(args='{"seconds": 1}')
+    for _ in range(3):
+        program.send(signal.SIGHUP)
+    assert await program.ended() == 0
+    assert (
+        await db.value("select outcome from holdfast.finished_jobs where job_id = $1", job_id) == "completed"
+    )
+    assert await db.value("select count(*) from holdfast.workers where state = 'offline'") == 2
+
+
 async def test_workers_stop_when_their_supervisor_is_killed(
     start_holdfast: Any, here: dict[str, str], db: ThrowawayDatabase, eventually: Any
 ) -> None:

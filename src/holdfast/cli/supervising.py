@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.cli.configs import database_config
 from holdfast.cli.context import Invocation
+from holdfast.cli.stopping import stopping_signals
 from holdfast.errors import DatabaseUnavailable
 from holdfast.runtime.console import log_to
 from holdfast.runtime.events import Events
@@ -34,11 +35,14 @@ async def supervise(call: Invocation, settings: Settings, given: dict[str, Any],
 
     def hear(number: int) -> None:
         nonlocal heard
+        # The end of the terminal may be told several times, and is never more than a first signal.
+        if number == signal.SIGHUP and heard:
+            return
         heard += 1
         supervisor.stop(number) if heard < 3 else supervisor.kill()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stopping_signals():
         loop.add_signal_handler(number, hear, number)
     return await supervisor.run()
 

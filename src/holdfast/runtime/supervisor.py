@@ -18,7 +18,7 @@ WELL_AFTER = 60.0
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 # Ended by our signal before it could hear it: nothing had begun.
-_UNBORN = (-signal.SIGTERM, -signal.SIGINT)
+_UNBORN = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
