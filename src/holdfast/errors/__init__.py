@@ -39,7 +39,7 @@ HoldfastError
 ├── JobFailed                    the awaited job ended as failed
 ├── JobCancelled                 the awaited job ended as cancelled
 ├── WaitTimeout                  the awaited job did not end in time
-├── StepFailed                   a step failed with an error that cannot be rebuilt by its type
+├── StepFailed                   a step failed with an error of an unknown type, or its answer ended it
 ├── ChildFailed                  a child of a run failed or was cancelled
 ├── ChildrenGone                 the ends of children that a run waits for are kept no longer
 ├── SignalTimeout                the signal that a run waited for did not come in time

@@ -6,12 +6,15 @@ from holdfast.errors.root import HoldfastError
 
 
 class StepFailed(HoldfastError):
-    """A step failed with an error of type *kind*, which is not registered and so cannot be rebuilt."""
+    """A step failed with an error whose type is not known, or with a `Retry` or `Cancel` that it returned.
+
+    *kind* is that type, ``Retry`` (after the last try) or ``Cancel``; *problem* is what it said.
+    """
 
     def __init__(self, step: str, kind: str, problem: str) -> None:
-        super().__init__(
-            f"step {step!r} failed: {kind}: {problem} (to catch it as itself, register it with `app.error`)"
-        )
+        # What has no module of its own cannot be registered.
+        remedy = " (to catch it as itself, register it with `app.error`)" if "." in kind else ""
+        super().__init__(f"step {step!r} failed: {kind}: {problem}{remedy}")
         self.step, self.kind, self.problem = step, kind, problem
 
 

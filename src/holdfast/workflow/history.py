@@ -27,6 +27,7 @@ class Entry:
     child_id: int | None = None
     result: str | None = None
     error: str | None = None
+    detail: str | None = None
     visited: bool = False
     waits: bool = False
 
@@ -68,7 +69,18 @@ class History:
     def note(self, note: StepNote) -> None:
         """Remember what is being written, for a replay in the same attempt."""
         entry = Entry(
-            note.name, note.kind, note.state, note.tries, note.due, None, note.result, note.error, True
+            *(
+                note.name,
+                note.kind,
+                note.state,
+                note.tries,
+                note.due,
+                None,
+                note.result,
+                note.error,
+                note.detail,
+            ),
+            visited=True,
         )
         self.put(note.branch, note.place, entry)
 
@@ -121,6 +133,16 @@ class History:
 
 def _entry(step: RecordedStep, due: float | None) -> Entry:
     return Entry(
-        *(step.name, step.kind, step.state, step.tries, due, step.child_id, step.result, step.error),
+        *(
+            step.name,
+            step.kind,
+            step.state,
+            step.tries,
+            due,
+            step.child_id,
+            step.result,
+            step.error,
+            step.detail,
+        ),
         waits=step.waits,
     )

@@ -9,15 +9,21 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
+from holdfast.app.answers import reason_text
 from holdfast.app.handler import Executor
+from holdfast.app.options import seconds_from
 from holdfast.errors import DatabaseUnavailable, InputInvalid, LeaseLost, Poison
+from holdfast.model.outcome import Cancel, Retry, Snooze
 from holdfast.model.step import StepKind, StepNote, StepState
 from holdfast.rules.backoff import choose
 from holdfast.store import steps
 from holdfast.workflow.blobs import keep
 from holdfast.workflow.branch import Spot, Unwinding, Wait
 from holdfast.workflow.calls import StepCall
-from holdfast.workflow.failures import recorded
+from holdfast.workflow.failures import recorded, recorded_text
+from holdfast.workflow.history import Entry
 from holdfast.workflow.ledger import StepTimedOut
 from holdfast.workflow.replay import Replay
 
@@ -39,6 +45,7 @@ class _Trial:
     def __init__(self, replay: Replay, spot: Spot, call: StepCall) -> None:
         self._replay, self._spot, self._call = replay, spot, call
         self._tries = spot.entry.tries if spot.entry is not None else 0
+        self._snoozes = _snoozes(spot.entry)
         self._began = 0.0
 
     async def run(self) -> None:
@@ -52,19 +59,28 @@ class _Trial:
             failure = await self._once()
             if failure is None:
                 return
-            if not self._may_retry(failure):
-                # What cannot be kept is told as what the caller knows it by.
-                known = failure.__cause__ if isinstance(failure, Unkept) else None
-                await self._save(StepState.FAILED, error=recorded(known or failure))
+            rest, error = self._rest_after(failure), _told(failure)
+            if rest is None:
+                await self._save(StepState.FAILED, error=error)
                 return
-            pause = choose(self._call.retry, self._tries, random.random).rest / timedelta(seconds=1)
-            error = recorded(failure)
-            due = time.monotonic() + pause
+            due = time.monotonic() + rest
             await self._save(StepState.RETRYING, error=error, due=due)
             await self._rest(due)
 
-    def _may_retry(self, failure: BaseException) -> bool:
-        return self._tries < self._call.max_attempts and not isinstance(failure, (Poison, Unkept))
+    def _rest_after(self, failure: BaseException) -> float | None:
+        """Return how long to rest before the next try, in seconds; None: there is none."""
+        match failure:
+            case Poison() | Unkept() | Declined(answer=Cancel()):
+                return None
+            case Declined(answer=Snooze(), delay=delay):
+                self._snoozes += 1
+                return delay
+        counted = self._tries - self._snoozes
+        if counted >= self._call.max_attempts:
+            return None
+        if isinstance(failure, Declined) and failure.delay is not None:
+            return failure.delay
+        return choose(self._call.retry, counted, random.random).rest / timedelta(seconds=1)
 
     async def _rest(self, due: float) -> None:
         # A function that was stopped for a failed sibling may have made an error of its own out of that.
@@ -178,6 +194,8 @@ class _Trial:
 
     async def _text(self, value: Any) -> str | None:
         try:
+            if isinstance(value, Retry | Snooze | Cancel):
+                raise Declined(value)
             return self._call.result_text(await keep(self._replay, value) if self._call.apart else value)
         except InputInvalid as invalid:
             raise Unkept(str(invalid)) from invalid
@@ -194,6 +212,7 @@ class _Trial:
             seconds=time.monotonic() - self._began,
             parameters=logged.parameters(name, self._call.args, self._call.kwargs),
             shown=logged.error(name, error) if error else logged.result(name, facts.get("result")),
+            detail=f'{{"snoozes":{self._snoozes}}}' if self._snoozes else None,
             **facts,
         )
 
@@ -201,6 +220,35 @@ class _Trial:
         """Show a long step as running, behind its back: what fails here is not its concern."""
         note = self._spot.note(StepState.RUNNING, tries=self._tries, seconds=time.monotonic() - self._began)
         self._replay.ledger.show(note)
+
+
+def _snoozes(entry: Entry | None) -> int:
+    """Return how many of the tries of a step were snoozes, which do not count."""
+    if entry is None or entry.detail is None:
+        return 0
+    return int(msgspec.json.decode(entry.detail)["snoozes"])
+
+
+def _told(failure: BaseException) -> str:
+    """Return as JSON text what a step failed for."""
+    if isinstance(failure, Declined):
+        return recorded_text(type(failure.answer).__name__, str(failure))
+    # What cannot be kept is told as what the caller knows it by.
+    known = failure.__cause__ if isinstance(failure, Unkept) else None
+    return recorded(known or failure)
+
+
+class Declined(Exception):
+    """The function returned an *answer* in place of a result; *delay* is in seconds, None where it has none.
+
+    Raises `InputInvalid` for an answer that makes no sense.
+    """
+
+    def __init__(self, answer: Retry | Snooze | Cancel) -> None:
+        super().__init__(reason_text(answer))
+        delay = None if isinstance(answer, Cancel) else answer.delay
+        self.delay = None if delay is None else seconds_from(f"{type(answer).__name__}.delay", delay)
+        self.answer = answer
 
 
 class Undone(Exception):
