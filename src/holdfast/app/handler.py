@@ -109,15 +109,18 @@ def function_of(given: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a function, or an object that can be called, is async itself, whatever it may wrap."""
+    return any(inspect.iscoroutinefunction(one) for one in (function, type(function).__call__))
+
+
 def _executor(function: Callable[..., Any], kind: str, wanted: Executor | None) -> Executor:
-    is_async = inspect.iscoroutinefunction(function)
+    on_loop = is_async(function)
     if wanted is None:
-        return Executor.LOOP if is_async else Executor.THREAD
-    if is_async != (wanted is Executor.LOOP):
+        return Executor.LOOP if on_loop else Executor.THREAD
+    if on_loop != (wanted is Executor.LOOP):
         fits = (
-            "an async handler runs on the loop"
-            if is_async
-            else "a sync handler runs in a thread or a process"
+            "an async handler runs on the loop" if on_loop else "a sync handler runs in a thread or a process"
         )
         raise OptionInvalid(f"executor of {kind!r}", wanted.value, fits)
     if wanted is Executor.PROCESS and not _is_importable(function):

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from holdfast.app.handler import Handler, JobRequest, Policy, function_of
+from holdfast.app.handler import Handler, JobRequest, Policy, function_of, is_async
 from holdfast.errors import InputInvalid, OptionInvalid
 
 P = ParamSpec("P")
@@ -29,7 +29,7 @@ class Workflow(Handler[P, Awaitable[R]]):
         self, function: Callable[..., Awaitable[R]], kind: str, policy: Policy, also: tuple[str, ...] = ()
     ) -> None:
         function = function_of(function)
-        if not inspect.iscoroutinefunction(function):
+        if not is_async(function):
             msg = f"workflow {kind!r} is no `async def`: a run has to await its steps"
             raise InputInvalid(msg)
         self.run_parameter = _first_parameter(function, kind)

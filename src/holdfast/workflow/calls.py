@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from holdfast.app.handler import Executor, Handler, JobRequest, Policy
+from holdfast.app.handler import Executor, Handler, JobRequest, Policy, is_async
 from holdfast.app.keywords import check_names
 from holdfast.app.options import checked_backoff, checked_text, seconds_from, whole_number
 from holdfast.app.signature import as_promised, json_text
@@ -136,16 +136,14 @@ def _executor(
     if wanted is None:
         if handler is not None:
             return handler.executor
-        return Executor.LOOP if _is_async(function) else Executor.THREAD
+        # What wraps an async function returns what is to be awaited, and may want the loop to make it.
+        on_loop = is_async(function) or is_async(inspect.unwrap(function))
+        return Executor.LOOP if on_loop else Executor.THREAD
     if wanted not in tuple(Executor):
         raise OptionInvalid("executor", wanted, f"use one of {', '.join(Executor)}")
-    if _is_async(function) and wanted != Executor.LOOP:
+    if is_async(function) and wanted != Executor.LOOP:
         raise OptionInvalid(f"executor of step {name!r}", wanted, "an async function runs on the loop")
     return Executor(wanted)
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(inspect.unwrap(function))
 
 
 def _tries(options: StepOptions, handler: Handler[Any, Any] | None) -> int:

@@ -126,24 +126,23 @@ class _Trial:
             raise asyncio.CancelledError
 
     async def _called(self, args: tuple[Any, ...]) -> Any:
-        call = self._call
+        """Call the function, and await on the loop what it gives to be awaited, wherever it was called."""
+        call, limit = self._call, asyncio.timeout(self._call.timeout)
         try:
-            if call.executor is not Executor.LOOP:
-                return await self._outside(args)
-            if call.timeout is None:
-                return await self._on_loop(args)
-            async with asyncio.timeout(call.timeout) as limit:
-                return await self._on_loop(args)
+            if call.executor is Executor.LOOP:
+                value = call.function(*args, **call.kwargs)
+            else:
+                value = await self._outside(args)
+            if not inspect.isawaitable(value):
+                return value
+            async with limit:
+                return await value
         except StepTimedOut:
             raise self._late() from None
         except TimeoutError:
-            if call.executor is Executor.LOOP and call.timeout is not None and limit.expired():
+            if limit.expired():
                 raise self._late() from None
             raise
-
-    async def _on_loop(self, args: tuple[Any, ...]) -> Any:
-        value = self._call.function(*args, **self._call.kwargs)
-        return await value if inspect.isawaitable(value) else value
 
     def _late(self) -> TimeoutError:
         return TimeoutError(f"step {self._call.name!r} took longer than {self._call.timeout:g} s")
