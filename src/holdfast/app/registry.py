@@ -157,7 +157,8 @@ class App:
     def error(self, wanted: E) -> E:
         """Register an exception class, so that a run can catch it as itself when a step has raised it.
 
-        Its arguments and attributes are kept as JSON.  Built-in exceptions need no registration.
+        Its arguments and attributes are kept as JSON.  What is derived from it is caught as it, where it is
+        not registered itself.  Built-in exceptions need no registration.
         """
         self.errors[f"{wanted.__module__}.{wanted.__qualname__}"] = wanted
         return wanted
@@ -166,8 +167,8 @@ class App:
         """Register a rule for the log of step calls: from a step's name and a value to what is logged.
 
         A value is ``{"args": […], "kwargs": {…}}``, a result, or an error (``{"type": …, "message": …}`` with
-        its ``"args"`` and ``"attributes"``), as plain JSON data.  Rules are applied in order; where one
-        fails, nothing of the value is logged.  What runs remember is not changed by them.
+        its ``"args"``, ``"attributes"`` and ``"bases"``), as plain JSON data.  Rules are applied in order;
+        where one fails, nothing of the value is logged.  What runs remember is not changed by them.
         """
         self.redactions.append(rule)
         return rule

@@ -18,12 +18,16 @@ MAX_PART_BYTES = 16 * 1024
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error as it is recorded; its arguments and attributes where JSON can hold them."""
+    """An error as it is recorded; its arguments and attributes where JSON can hold them.
+
+    *bases* are the classes that its own one is derived from, the nearest first, below `Exception`.
+    """
 
     type: str
     message: str
     args: list[Any] | None = None
     attributes: dict[str, Any] = {}
+    bases: list[str] = []
 
 
 def recorded(error: BaseException) -> str:
@@ -31,11 +35,10 @@ def recorded(error: BaseException) -> str:
     if isinstance(error, RemoteError):
         return error.record
     kind = type(error)
-    plain = kind.__module__ == "builtins"
-    name = kind.__qualname__ if plain else f"{kind.__module__}.{kind.__qualname__}"
     message = storable(text_of(error))
-    args, attributes = _parts(list(error.args)), {} if plain else _attributes(error)
-    return msgspec.json.encode(Told(name, message, args, attributes)).decode()
+    attributes = {} if kind.__module__ == "builtins" else _attributes(error)
+    told = Told(_name(kind), message, _parts(list(error.args)), attributes, _bases(kind))
+    return msgspec.json.encode(told).decode()
 
 
 def recorded_text(name: str, message: str) -> str:
@@ -46,6 +49,8 @@ def recorded_text(name: str, message: str) -> str:
 class Failures:
     """Builds errors from their records: built-in ones, Holdfast's own, and those that were registered.
 
+    An error of another class is built as the nearest of its bases that is one of these.
+
     An error is built from its recorded form also where it has just been raised, so that a replay meets
     exactly what the first time met.
     """
@@ -54,22 +59,34 @@ class Failures:
         self._known = known
 
     def rebuilt(self, step: str, text: str) -> Exception:
-        """Return the error that *text* tells of, or `StepFailed` where its type is not known."""
+        """Return the error that *text* tells of, or `StepFailed` where no type of it is known."""
         told = msgspec.json.decode(text, type=Told)
-        found = self._found(told.type)
-        if found is None or (told.args is None and not told.attributes):
-            return StepFailed(step, told.type, told.message)
-        # Arguments that are no data are lost; what the error said is not.
-        args = [told.message] if told.args is None else told.args
+        # Who has registered a class wants to catch all that is derived from it, whatever else that is.
+        bases = sorted(told.bases, key=lambda base: base not in self._known)
+        ways: list[tuple[str, list[Any]]] = [(base, [f"{told.type}: {told.message}"]) for base in bases]
+        if told.args is not None or told.attributes:
+            # Arguments that are no data are lost; what the error said is not.
+            ways.insert(0, (told.type, [told.message] if told.args is None else told.args))
+        for name, args in ways:
+            error = self._built(name, args, told.attributes)
+            if error is not None:
+                return error
+        return StepFailed(step, told.type, told.message)
+
+    def _built(self, name: str, args: list[Any], attributes: dict[str, Any]) -> Exception | None:
+        """Return an error of that class, None where it is not known or takes arguments that JSON has not."""
+        found = self._found(name)
+        if found is None:
+            return None
         try:
             if found.__module__ == "builtins":
-                return found(*args)
-            error = found.__new__(found, *args)
+                error = found(*args)
+            else:
+                error = found.__new__(found, *args)
+                error.args = tuple(args)
         except Exception:
-            # Some built-in types take arguments that JSON has not; the text says enough.
-            return StepFailed(step, told.type, told.message)
-        error.args = tuple(args)
-        error.__dict__.update(told.attributes)
+            return None
+        error.__dict__.update(attributes)
         return error
 
     def _found(self, name: str) -> type[Exception] | None:
@@ -80,6 +97,15 @@ class Failures:
         if found.__module__ == "holdfast.errors" and not issubclass(found, HoldfastError):
             return None
         return found
+
+
+def _name(kind: type[BaseException]) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _bases(kind: type[BaseException]) -> list[str]:
+    own = (one for one in kind.__mro__[1:] if one is not Exception and issubclass(one, Exception))
+    return [_name(one) for one in own]
 
 
 def _parts(args: list[Any]) -> list[Any] | None:
