@@ -192,7 +192,7 @@ class Run:
     async def child(
         self, request: JobRequest, *, policy: str = "cancel", **options: Unpack[ChildOptions]
     ) -> Any:
-        """Enqueue a job as a child of the run and return its result; raises `ChildFailed`.
+        """Enqueue a job as a child of the run and return its result as plain JSON; raises `ChildFailed`.
 
         By *policy* it is cancelled where its parent is cancelled, discarded or fails (``cancel``), or goes on
         (``abandon``).
