@@ -67,6 +67,11 @@ class Branch:
         self.future: asyncio.Future[None] | None = None
         self.task: asyncio.Task[Any] | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """True unless it waits for something that neither has come nor was cut short."""
+        return self.wait is None or (self.future is not None and self.future.done())
+
     def hear(self) -> None:
         """Take note that the code is being told of a sibling's failure, which it is only once."""
         if self.cancelled and self.task is not None:

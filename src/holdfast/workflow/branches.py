@@ -121,15 +121,18 @@ class Branches:
     async def joined(self, handle: BranchHandle[R]) -> R:
         """Wait for one branch; raises `StepsAtOnce` in a task of its own, such as those of gather."""
         branch = self._replay.branch("the end of a branch")
+        if f"{branch.name}/".startswith(f"{handle.name}/"):
+            msg = f"branch {branch.name!r} waits for the end of {handle.name!r}, which comes after its own"
+            raise InputInvalid(msg)
         while not handle.is_done:
             if self._parent.cancelled and not self._failed:
                 self._stop_all()
-            await self._join()
+            await self._join(f"the end of branch {handle.name!r}")
         if branch is self._parent:
             self._hear_from([handle])
         return handle.result()
 
-    async def _join(self) -> None:
+    async def _join(self, reason: str = "its branches") -> None:
         """Wait until one branch has ended; that a timeout or a failed sibling ends the wait takes a place.
 
         Any branch may wait for another one, and not only that which has started it.
@@ -144,16 +147,16 @@ class Branches:
             branch.hear()
             raise asyncio.CancelledError
         if branch is self._parent or not branch.cancelled:
-            await self._idle(branch)
+            await self._idle(branch, Wait(reason, joins=True))
         # The parent stops its own branches instead, and is told by their end.
         if branch is not self._parent and branch.cancelled:
             branch.place += 1
             await self._replay.deliver_cancel(Spot(branch, branch.place - 1, StepKind.CANCEL, JOIN, None))
 
-    async def _idle(self, branch: Branch) -> None:
+    async def _idle(self, branch: Branch, wait: Wait) -> None:
         self._joining.add(branch)
         try:
-            await self._replay.idle(branch, Wait("its branches", joins=True))
+            await self._replay.idle(branch, wait)
         except asyncio.CancelledError:
             branch.place += 1
             self._replay.heed_cut(branch, branch.place - 1, JOIN)

@@ -9,10 +9,10 @@ from typing import NoReturn
 
 from holdfast.errors import HoldfastError
 from holdfast.workflow.branch import Branch, Unwinding, Wait
-from holdfast.workflow.ends import Ended, Frozen
+from holdfast.workflow.ends import Ended, Frozen, Raised
 from holdfast.workflow.ledger import Ledger
 from holdfast.workflow.notebook import Notebook
-from holdfast.workflow.rest import SHORT, asleep, busy, idle_waits, lasts
+from holdfast.workflow.rest import SHORT, asleep, busy, circle, idle_waits, lasts
 
 # How long the code of a run may take to unwind, in seconds.
 LONGEST_UNWINDING = 5.0
@@ -60,11 +60,18 @@ class Company:
             branch.future.set_result(None)
 
     def rest(self) -> None:
-        """Put the run to sleep if every branch waits, and for longer than is worth staying."""
-        waits = [] if self.closing else idle_waits(self.branches)
-        if not waits:
+        """Put the run to sleep if every branch waits, and for longer than is worth staying.
+
+        Where all of them wait for each other it ends: nobody is left to rouse one.
+        """
+        if self.closing or any(busy(self.branches)):
             return
-        verdict = Frozen() if self.frozen else asleep(waits, self.notebook.notes)
+        waits = idle_waits(self.branches)
+        verdict: Ended | None = asleep(waits, self.notebook.notes)
+        if not waits:
+            verdict = Raised(circle(self.branches))
+        elif self.frozen:
+            verdict = Frozen()
         if verdict is not None:
             self.verdict = verdict
             self.unwind()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from holdfast.errors import InputInvalid
 from holdfast.model.outcome import Suspend
 from holdfast.model.step import StepNote
 from holdfast.workflow.branch import Branch, Wait
@@ -21,7 +22,7 @@ def busy(branches: dict[str, Branch]) -> Iterator[Branch]:
     Asked whenever one of thousands comes to rest.  They do so in the order in which they were begun, so from
     that side one that is busy is soon found.
     """
-    return (branch for branch in reversed(branches.values()) if branch.wait is None)
+    return (branch for branch in reversed(branches.values()) if branch.is_busy)
 
 
 def idle_waits(branches: dict[str, Branch]) -> list[Wait]:
@@ -29,6 +30,14 @@ def idle_waits(branches: dict[str, Branch]) -> list[Wait]:
     if any(busy(branches)):
         return []
     return [branch.wait for branch in branches.values() if branch.wait is not None and not branch.wait.joins]
+
+
+def circle(branches: dict[str, Branch]) -> InputInvalid:
+    """Return the error of a run whose branches all wait for branches: none of those ends ever."""
+    waits = [f"{branch.name!r} for {branch.wait.reason}" for branch in branches.values() if branch.wait]
+    told = ", ".join(waits)[:LONGEST_REASON]
+    msg = f"the branches of the run wait for each other ({told}): await only branches that end by themselves"
+    return InputInvalid(msg)
 
 
 def lasts(waits: Sequence[Wait], seconds: float) -> bool:

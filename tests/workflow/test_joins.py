@@ -1,0 +1,104 @@
+"""Branches that wait for branches: who may, what ends such a wait, and that a replay meets it again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.errors import CutShort
+
+
+async def echo(what: str) -> str:
+    """A step."""
+    return what
+
+
+@pytest.mark.parametrize("signal", [False, True])
+async def test_branches_that_wait_for_each_other_end_their_run(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any, *, signal: bool
+) -> None:
+    """At once, or when the last of the others has ended; it is told who they are, and made up for."""
+    handles: dict[str, holdfast.BranchHandle[Any]] = {}
+
+    async def undo() -> None:
+        calls.append("undone")
+
+    async def after(run: holdfast.Run, other: str) -> None:
+        await run.step(echo, "begun")
+        await handles[other]
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> None:
+        run.on_failure(undo)
+        async with run.branches() as branches:
+            handles["a"] = branches.start("a", after(run, "b"))
+            handles["b"] = branches.start("b", after(run, "a"))
+            if signal:
+                branches.start("c", run.wait_signal("go"))
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    if signal:
+        assert await rests(handle.id) == "signal 'go'"
+        await client.signal(handle.id, "go")
+    told = "'main/a' for the end of branch 'main/b', 'main/b' for the end of branch 'main/a'"
+    with pytest.raises(holdfast.JobFailed, match=f"wait for each other .*{told}"):
+        await client.wait(handle.id, timeout=20)
+    assert calls == ["undone"]
+
+
+@pytest.mark.parametrize("above", ["outer", "inner"])
+async def test_a_branch_that_awaits_itself_or_one_above_it_is_told_so(
+    client: holdfast.Client, work: Any, app: holdfast.App, *, above: str
+) -> None:
+    """Also while others go on: they could change nothing."""
+    handles: dict[str, holdfast.BranchHandle[Any]] = {}
+
+    async def inner() -> None:
+        await handles[above]
+
+    async def outer(run: holdfast.Run) -> None:
+        async with run.branches() as branches:
+            handles["inner"] = branches.start("inner", inner())
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> str:
+        try:
+            async with run.branches() as branches:
+                handles["outer"] = branches.start("outer", outer(run))
+                branches.start("other", run.wait_signal("never"))
+        except ExceptionGroup as group:
+            return repr(group.exceptions)
+        return "not refused"
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert "branch 'main/outer/inner' waits for the end of" in await client.wait(handle.id, timeout=20)
+
+
+async def test_a_timeout_that_strikes_as_the_last_branch_ends_is_no_circle(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """Whom it has struck waits no longer, although it has not gone on yet."""
+
+    async def last(run: holdfast.Run, limit: asyncio.Timeout) -> None:
+        await run.step(echo, "last")
+        limit.reschedule(0.0)
+        # The timeout strikes first, and then this branch ends, before anybody else has his turn.
+        await asyncio.sleep(0)
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> str:
+        try:
+            async with asyncio.timeout(None) as limit, run.branches() as branches:
+                branches.start("last", last(run, limit))
+        except CutShort:
+            return "cut short"
+        return "not cut"
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await client.wait(handle.id, timeout=20) == "cut short"
