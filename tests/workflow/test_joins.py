@@ -102,3 +102,32 @@ async def test_a_timeout_that_strikes_as_the_last_branch_ends_is_no_circle(
     await work(app)
     handle = await client.enqueue(plan.job())
     assert await client.wait(handle.id, timeout=20) == "cut short"
+
+
+@pytest.mark.parametrize("starter", ["branch", "task"])
+async def test_a_branch_is_started_only_by_the_branch_of_its_block(
+    client: holdfast.Client, work: Any, app: holdfast.App, *, starter: str
+) -> None:
+    """Others would do so in an order that no replay can know, by which two of one name are told apart."""
+    given: list[Any] = []
+
+    async def other(run: holdfast.Run, branches: Any) -> str:
+        given.append(run.step(echo, "x"))
+        try:
+            branches.start("x", given[0])
+        except holdfast.InputInvalid as error:
+            return str(error)
+        return "not refused"
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> str:
+        async with run.branches() as branches:
+            if starter == "task":
+                return await asyncio.create_task(other(run, branches))
+            return await branches.start("other", other(run, branches))
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    told = {"branch": "open a block of its own there", "task": "was begun in a task of its own"}
+    assert told[starter] in await client.wait(handle.id, timeout=20)
+    assert given[0].cr_frame is None

@@ -67,7 +67,8 @@ class Branches:
     def start(self, name: str, code: Coroutine[Any, Any, R]) -> BranchHandle[R]:
         """Begin a branch; its name is part of what is remembered.
 
-        Raises `OptionInvalid`, and `InputInvalid` for what is no coroutine or comes after the block.
+        Raises `OptionInvalid`, and `InputInvalid` for what is no coroutine, comes after the block or from
+        another branch than that of the block.
         """
         self._check(name, code)
         branch = Branch(self._parent.child_name(name), self._parent)
@@ -91,7 +92,15 @@ class Branches:
             if self._is_over:
                 msg = f"branch {name!r} was started after its `async with run.branches()` block had ended"
                 raise InputInvalid(msg)
-        except InputInvalid:
+            starter = self._replay.branch("the start of a branch")
+            if starter is not self._parent:
+                # Its name is counted there, and of two that start nobody could tell which was the first.
+                msg = (
+                    f"branch {name!r} was started by branch {starter.name!r} in a block of "
+                    f"{self._parent.name!r}: open a block of its own there, `async with run.branches()`"
+                )
+                raise InputInvalid(msg)
+        except (InputInvalid, Unwinding):
             code.close()
             raise
 
