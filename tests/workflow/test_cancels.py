@@ -267,6 +267,56 @@ async def test_a_cancel_that_comes_while_the_end_of_a_run_is_written_is_made_up_
     assert calls == ["charge", "undo"]
 
 
+@pytest.mark.parametrize("how", ["alone", "with a job", "in a branch"])
+async def test_a_step_whose_record_is_under_way_at_a_cancel_is_made_up_for(
+    client: holdfast.Client,
+    work: Any,
+    app: holdfast.App,
+    calls: list[str],
+    db: ThrowawayDatabase,
+    probe: Probe,
+    how: str,
+) -> None:
+    """What is read of the run is read behind that, or the step would be recorded, and never undone."""
+
+    @app.job(queue="elsewhere")
+    async def mail() -> None: ...
+
+    async def do(what: str) -> str:
+        calls.append(what)
+        return what
+
+    async def charge(run: holdfast.Run) -> None:
+        if how == "with a job":
+            run.enqueue(mail.job())
+        charged = await run.step(do, "charge")
+        run.on_failure(do, f"undo {charged}")
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> None:
+        async with run.branches() as branches:
+            if how == "in a branch":
+                branches.start("first", charge(run))
+        if how != "in a branch":
+            await charge(run)
+        await run.wait_signal("never")
+
+    await work(app, queues=("default",))
+    async with db.database.transaction() as connection:
+        await connection.execute(f'lock table "{db.schema}".steps in exclusive mode')
+        handle = await client.enqueue(order.job())
+        await _until_waiting_for_a_lock(db)
+        await client.cancel(handle.id)
+        await probe.wait_for("cancel.delivered")
+        # Time enough for a run that reads its record at once.
+        end = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.3, end.set_result, None)
+        await end
+    with pytest.raises(holdfast.JobCancelled):
+        await client.wait(handle.id, timeout=20)
+    assert calls == ["charge", "undo charge"]
+
+
 @pytest.mark.parametrize("ended", ["released", "lost"])
 async def test_a_cancelled_run_without_a_record_goes_on_with_its_first_undo_elsewhere(
     client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], lose: Any, ended: str

@@ -44,30 +44,12 @@ class Convoy(Generic[One, Answer]):
 
     async def ask(self, one: One) -> Answer:
         """Return the answer for *one*."""
-        return await self._joined(one)
-
-    async def ask_patiently(self, one: One, patience: float) -> Answer:
-        """Return the answer for *one*.
-
-        Who gives up waits *patience* seconds for what is under way for him, so that it does not happen
-        behind his back.
-        """
-        answer = self._joined(one)
-        try:
-            return await asyncio.shield(answer)
-        except asyncio.CancelledError:
-            if all(answer is not waiting for _, waiting in self._waiting):
-                await asyncio.wait({answer}, timeout=patience)
-            answer.cancel()
-            raise
-
-    def _joined(self, one: One) -> asyncio.Future[Answer]:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((one, answer))
         # The first who waits calls a carrier; it comes when this turn is over, and takes the others along.
         if len(self._waiting) == 1:
             self._call_carrier()
-        return answer
+        return await answer
 
     def _call_carrier(self) -> None:
         if len(self._carriers) < self._lanes:

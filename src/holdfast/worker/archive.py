@@ -14,9 +14,6 @@ from holdfast.store.steps import Memory
 MOST_MEMORIES = 50
 MOST_WAITERS = 200
 LANES = 2
-# How long a run that is stopped waits for a signal which is under way to it, in seconds: what is taken is
-# recorded, and whoever goes on from the record is not to come before it.
-PATIENCE = 1.0
 
 
 class Archive:
@@ -33,7 +30,7 @@ class Archive:
 
     async def take_signal(self, waiter: Waiter) -> Taken | None:
         """Give a place its signal; None: the lease was lost."""
-        return await self._signals.ask_patiently(waiter, PATIENCE)
+        return await self._signals.ask(waiter)
 
     async def _load_memories(self, run_ids: Sequence[int]) -> Sequence[Memory | None]:
         return await self._database.run(steps.load_steps(run_ids))

@@ -61,6 +61,7 @@ class RunLedger:
         self._running, self._port = running, port
         self._database, self._scribe, self._archive = database, scribe, archive
         self._sessions, self._places = sessions, places
+        self._left: list[asyncio.Future[Any]] = []
 
     def save(self, notes: Sequence[StepNote]) -> asyncio.Future[bool]:
         """Write places; answers whether the run is to be paused."""
@@ -70,8 +71,14 @@ class RunLedger:
         """Write a place behind the run's back."""
         self._scribe.hand_in(self.fence, [note]).add_done_callback(_overlook)
 
+    def leave(self, asked: asyncio.Future[Any]) -> None:
+        """Have `load` wait for what the run has asked for and stays no longer for."""
+        self._left.append(asked)
+
     async def load(self) -> Memory | None:
         """Load what the run remembers; None where it has ended."""
+        if self._left:
+            await asyncio.wait(self._left)
         return await self._insist(lambda: self._archive.load(self.fence.job_id))
 
     async def take_signal(self, waiter: Waiter) -> Taken | None:

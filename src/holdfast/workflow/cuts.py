@@ -24,18 +24,28 @@ def is_cut() -> bool:
 async def unhurt(ledger: Ledger, work: Awaitable[T]) -> T:
     """Await *work*, to its end also where the code is cut short: half done, nobody knew what is recorded.
 
-    Only who stops the attempt itself may interrupt it, for the next attempt reads the record.
+    Only who stops the attempt itself may interrupt it, for the next attempt reads the record.  At a cancel of
+    the run this attempt reads it: what is under way is left to its end, for which `Ledger.load` waits.
     """
     future = asyncio.ensure_future(work)
     try:
+        return await _seen_out(ledger, future)
+    finally:
+        if not future.done():
+            if ledger.is_cancelled():
+                ledger.leave(future)
+            else:
+                future.cancel()
+
+
+async def _seen_out(ledger: Ledger, future: asyncio.Future[T]) -> T:
+    try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        if not ledger.is_stopped():
-            await asyncio.wait({future}, timeout=GRACE)
-            if future.done() and not future.cancelled():
-                return future.result()
-            future.cancel()
-            # Nobody knows whether it is recorded: the next attempt finds out.
-            raise DatabaseUnavailable("what a run asked for was cut short before it was answered") from None
-        future.cancel()
-        raise
+        if ledger.is_stopped():
+            raise
+    await asyncio.wait({future}, timeout=GRACE)
+    if future.done() and not future.cancelled():
+        return future.result()
+    # Nobody knows whether it is recorded: the next attempt finds out.
+    raise DatabaseUnavailable("what a run asked for was cut short before it was answered")

@@ -39,6 +39,9 @@ class Ledger(Protocol):
     def show(self, note: StepNote) -> None:
         """Write a place behind the run's back; whether that succeeds is nobody's concern."""
 
+    def leave(self, asked: asyncio.Future[Any]) -> None:
+        """Have `load` wait for what the run has asked for and stays no longer for."""
+
     async def load(self) -> Memory | None:
         """Load what the run remembers, as often as the database is away; None where it has ended."""
 
