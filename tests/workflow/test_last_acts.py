@@ -100,6 +100,55 @@ async def test_a_last_compensation_that_sleeps_is_still_the_last_act(
     assert calls == ["charge", "stuck", "refund", "refund"]
 
 
+@pytest.mark.parametrize("ending", ["raises", "cancels"])
+@pytest.mark.parametrize("cut", ["while it rests", "while it undoes"])
+async def test_a_run_that_is_half_undone_goes_forward_no_more(
+    client: holdfast.Client, work: Any, calls: list[str], rests: Any, ending: str, cut: str
+) -> None:
+    """Its code is mended, and would not fail again: the rest is undone, and it ends as it had to."""
+    refunding = asyncio.Event()
+
+    async def do(what: str) -> None:
+        calls.append(what)
+
+    async def refund() -> None:
+        calls.append("refund")
+        if calls.count("refund") == 1:
+            refunding.set()
+            if cut == "while it undoes":
+                await asyncio.Event().wait()
+            raise OSError("not now")
+
+    def version(*, mended: bool) -> holdfast.App:
+        app = holdfast.App()
+
+        @app.workflow(retry=SOON)
+        async def order(run: holdfast.Run) -> holdfast.Cancel | None:
+            run.on_failure(refund, max_attempts=2, retry=holdfast.Constant(timedelta(seconds=1.5)))
+            run.on_failure(do, "unship", name="unship")
+            await run.step(do, "charge")
+            if mended:
+                await run.step(do, "send")
+            elif ending == "cancels":
+                return holdfast.Cancel("a bug")
+            else:
+                raise KeyError("a bug")
+            return None
+
+        return app
+
+    first = await work(version(mended=False))
+    handle = await client.enqueue(version(mended=False).request("order", {}))
+    await refunding.wait()
+    if cut == "while it rests":
+        await rests(handle.id)
+    await first.stop(0.0)
+    await work(version(mended=True))
+    with pytest.raises(holdfast.JobFailed if ending == "raises" else holdfast.JobCancelled, match="a bug"):
+        await client.wait(handle.id, timeout=30)
+    assert calls == ["charge", "unship", "refund", "refund"]
+
+
 async def test_a_compensation_that_kills_its_worker_too_ends_the_run(
     client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], lose: Any
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 MAIN = "main"
 COMPENSATION = "compensation"
-# Where stands how a run is to end that makes up for its steps because its attempts are used up.
+# Where stands how a run is to end that makes up for its steps without having been cancelled.
 END_PLACE = -1
 # Where stand the living children of a run from before it began anew.
 FORMER_PLACE = -2

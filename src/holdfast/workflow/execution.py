@@ -148,31 +148,19 @@ class Execution:
     # --- making up
 
     def _is_exhausted(self) -> bool:
-        """True where the attempts are used up: this one is given only to make up for things."""
+        """True where this attempt is only to make up for things: the end is known, or none is left."""
         claimed = self._ledger.claimed
         return self._history.end is not None or claimed.failures >= claimed.max_attempts
 
     async def _last_act(self) -> Fail | Stop | Suspend:
         claimed, recorded = self._ledger.claimed, self._history.end
         if recorded is not None:
-            return await self._make_up(msgspec.json.decode(recorded, type=Fail), cancelled=False)
+            return await self._make_up(_end(recorded), cancelled=False)
         reason, error = await self._ledger.ask(attempts.last_failure(claimed.id))
         then = exhausted(reason, error, failures=claimed.failures, max_attempts=claimed.max_attempts)
-        # Should the compensation sleep, the failures count anew: the record says that this is the end.
-        text = msgspec.json.encode(then).decode()
-        end = StepNote(
-            branch=COMPENSATION,
-            place=END_PLACE,
-            name="end",
-            kind=StepKind.END,
-            state=StepState.COMPLETED,
-            result=text,
-        )
-        return await self._make_up(then, cancelled=False, end=end)
+        return await self._make_up(then, cancelled=False)
 
-    async def _make_up(
-        self, then: Fail | Stop, *, cancelled: bool, end: StepNote | None = None
-    ) -> Fail | Stop | Suspend:
+    async def _make_up(self, then: Fail | Stop, *, cancelled: bool) -> Fail | Stop | Suspend:
         """Run what was registered with `Run.on_failure`, the last one first, before the run ends.
 
         What there is to make up for is read from the record alone, so that a later attempt finds the same.
@@ -189,11 +177,13 @@ class Execution:
         self._is_making_up = True
         await self._ledger.quiet()
         replay = self._replay(stops=False)
-        if end is not None:
-            replay.notebook.notes.append(end)
         if cancelled and not self._history.below(""):
             # A cancelled run without a record ends with its attempt, however much is still to be undone.
             await replay.notebook.write([_first(frozen.makeups)])
+        if not cancelled and self._history.end is None:
+            # A run of which something is undone goes forward no more, though its failures should count anew
+            # or its code be mended.
+            await replay.notebook.write([_end_note(then)])
         ended = await replay.play(self._made_up(replay, frozen.makeups), COMPENSATION)
         match ended:
             case Suspend():
@@ -229,6 +219,24 @@ class Execution:
         claimed = self._ledger.claimed
         self._history = History(first_seed(claimed.id, claimed.enqueued_at))
         self._history.fill(memory)
+
+
+def _end_note(then: Fail | Stop) -> StepNote:
+    return StepNote(
+        branch=COMPENSATION,
+        place=END_PLACE,
+        name="end",
+        kind=StepKind.END,
+        state=StepState.COMPLETED,
+        result=msgspec.json.encode(then).decode(),
+    )
+
+
+def _end(recorded: str) -> Fail | Stop:
+    # Only a failure tells of an error.
+    if "error" in msgspec.json.decode(recorded):
+        return msgspec.json.decode(recorded, type=Fail)
+    return msgspec.json.decode(recorded, type=Stop)
 
 
 def _first(makeups: Sequence[StepCall]) -> StepNote:
