@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 MEDIA_TYPE = "application/problem+json"
-_PREFIX = "urn:holdfast:problem:"
+PREFIX = "urn:holdfast:problem:"
 _PLAIN = (str, int, float, bool, type(None))
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -26,7 +26,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def problem_type(error: type[BaseException]) -> str:
     """Return the type under which an error travels: ``urn:holdfast:problem:job-not-found``."""
-    return _PREFIX + _WORD.sub("-", error.__name__).lower()
+    return PREFIX + _WORD.sub("-", error.__name__).lower()
 
 
 def facts_of(error: BaseException) -> dict[str, Any]:

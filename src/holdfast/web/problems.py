@@ -14,7 +14,7 @@ from litestar.types import Scope
 
 from holdfast import errors
 from holdfast.errors import HoldfastError
-from holdfast.model.problem import MEDIA_TYPE, Problem, facts_of, problem_type
+from holdfast.model.problem import MEDIA_TYPE, PREFIX, Problem, facts_of, problem_type
 from holdfast.runtime.events import Events
 
 AnyRequest = Request[Any, Any, Any]
@@ -143,7 +143,7 @@ def answer_http_error(_: AnyRequest, error: HTTPException) -> Response[Problem]:
     status = error.status_code
     name, sentence = _PROTOCOL.get(status, _OTHER)
     problem = Problem(
-        type=f"urn:holdfast:problem:{name}",
+        type=f"{PREFIX}{name}",
         title=HTTPStatus(status).phrase,
         status=status,
         detail=_told(error, sentence),
@@ -160,7 +160,7 @@ def fault_problem(error: Exception, events: Events, path: str) -> Problem:
     """Return what a fault is answered with: the log gets all of it, the caller nothing."""
     events.emit("request.failed", path=path, error=error)
     return Problem(
-        type="urn:holdfast:problem:fault",
+        type=f"{PREFIX}fault",
         title="Internal Server Error",
         status=500,
         detail="the service has met a fault of its own, which its log describes",

@@ -11,15 +11,19 @@ import httpx
 import msgspec
 
 from holdfast.errors import ServerRefused, ServerUnavailable
+from holdfast.model.problem import PREFIX
 from holdfast.runners.agent.messages import (
     Assignment,
     Fence,
+    Finished,
     Held,
     Registered,
     Registration,
     Report,
+    Started,
     SyncAnswer,
 )
+from holdfast.runners.agent.spec import Spec
 
 T = TypeVar("T")
 
@@ -31,6 +35,8 @@ FAREWELL = 3.0
 # Answers that say nothing about the request: ask again.
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _DOWN = frozenset({502, 503, 504})
+# What a proxy says of a body that it does not let through holds for the next time, too.
+_ABOUT_BODY = frozenset({400, 413})
 # Below this, packing costs more than it saves.
 _WORTH_PACKING = 1024
 OFFSET, GAP, CUT = "Holdfast-Offset", "Holdfast-Gap", "Holdfast-Cut"
@@ -47,7 +53,8 @@ class Connection:
     """The server as a runner sees it.
 
     Every method may raise `ServerUnavailable`, after which the same request is repeated, and
-    `ServerRefused`, after which it is not.
+    `ServerRefused`, after which it is not.  What others answer in its place, on the way or at its address,
+    says nothing of the request: the server counts as away.
     """
 
     def __init__(self, address: str, version: str) -> None:
@@ -93,12 +100,13 @@ class Connection:
     async def begin(self, assignment: Assignment, number: int) -> None:
         """Say that an assignment begins."""
         body = {"number": number}
-        await self._ask("POST", f"{_path(assignment.fence)}/start", token=assignment.token, json=body)
+        path = f"{_path(assignment.fence)}/start"
+        _read(await self._ask("POST", path, token=assignment.token, json=body), Started)
 
     async def finish(self, fence: Fence, number: int, report: Report) -> None:
         """Report the end of an assignment."""
         body = {"number": number, **msgspec.to_builtins(report)}
-        await self._ask("POST", f"{_path(fence)}/finish", json=body)
+        _read(await self._ask("POST", f"{_path(fence)}/finish", json=body), Finished)
 
     async def leave(self, number: int) -> None:
         """Say goodbye."""
@@ -106,7 +114,9 @@ class Connection:
 
     async def spec(self, assignment: Assignment) -> str:
         """Return the spec of an assignment."""
-        return (await self._ask("GET", f"{_path(assignment.fence)}/spec", token=assignment.token)).text
+        answer = await self._ask("GET", f"{_path(assignment.fence)}/spec", token=assignment.token)
+        _read(answer, Spec)
+        return answer.text
 
     async def append(self, assignment: Assignment, stream: str, offset: int, data: bytes) -> LogPlace:
         """Append to a stream; answers where it goes on, also where *offset* was wrong."""
@@ -122,7 +132,10 @@ class Connection:
     async def keep(self, assignment: Assignment, name: str, data: bytes) -> None:
         """Keep an artifact."""
         path = f"{_path(assignment.fence)}/artifacts/{quote(name)}"
-        await self._ask("PUT", path, token=assignment.token, content=data, timeout=LONGEST_UPLOAD)
+        answer = await self._ask("PUT", path, token=assignment.token, content=data, timeout=LONGEST_UPLOAD)
+        if answer.content:
+            # A server says nothing here, or data; somebody's page says that nothing has arrived.
+            _read(answer, Any)
 
     async def _patch(
         self, assignment: Assignment, stream: str, headers: Mapping[str, str], data: bytes
@@ -139,6 +152,8 @@ class Connection:
             if error.status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE and "offset" in error.facts:
                 return LogPlace(int(error.facts["offset"]))
             raise
+        if OFFSET not in answer.headers:
+            raise _foreign(answer, f"without {OFFSET}")
         return LogPlace(int(answer.headers[OFFSET]), CUT in answer.headers)
 
     async def _ask(
@@ -175,6 +190,8 @@ class Connection:
             # Somebody at its door says that it is away, or it says so of its database.
             is_down = answer.status_code in _DOWN
             return ServerUnavailable(self._address, f"{answer.status_code} {problem}", is_down=is_down)
+        if not str(facts.get("type")).startswith(PREFIX) and answer.status_code not in _ABOUT_BODY:
+            return _foreign(answer, problem)
         if OFFSET in answer.headers:
             facts["offset"] = answer.headers[OFFSET]
         return ServerRefused(answer.status_code, problem, facts)
@@ -196,5 +213,13 @@ def _read(answer: httpx.Response, type: type[T]) -> T:
     try:
         return msgspec.json.decode(answer.content, type=type)
     except msgspec.DecodeError as error:
-        # A proxy's greeting page, or a server that is no Holdfast at all.
-        raise ServerUnavailable(str(answer.url), f"its answer cannot be read: {error}") from error
+        raise _foreign(answer, str(error)) from error
+
+
+def _foreign(answer: httpx.Response, problem: str) -> ServerUnavailable:
+    """Return what an answer comes to that is not Holdfast's: a proxy's page, or all of a wrong address."""
+    told = [
+        f"{name} {answer.headers[name]}"[:200] for name in ("Server", "Location") if name in answer.headers
+    ]
+    said = ", ".join([f"{answer.status_code} {problem}".strip(), *told])
+    return ServerUnavailable(str(answer.url), f"something else does ({said}); is this the right address?")

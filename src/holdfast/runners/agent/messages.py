@@ -140,6 +140,18 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
         return Fence(self.job, self.attempt)
 
 
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a start."""
+
+    state: str
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a report."""
+
+    outcome: str
+
+
 class SyncAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What the runner should hold."""
 
