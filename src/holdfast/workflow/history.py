@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -64,24 +65,11 @@ class History:
                 self.end = step.result
                 continue
             due = None if step.wake_at is None else loaded + (step.wake_at - memory.now).total_seconds()
-            self.put(step.branch, step.place, _entry(step, due))
+            self.put(step.branch, step.place, _entry(step, due, child_id=step.child_id, waits=step.waits))
 
     def note(self, note: StepNote) -> None:
         """Remember what is being written, for a replay in the same attempt."""
-        entry = Entry(
-            *(
-                note.name,
-                note.kind,
-                note.state,
-                note.tries,
-                note.due,
-                None,
-                note.result,
-                note.error,
-                note.detail,
-            ),
-            visited=True,
-        )
+        entry = _entry(note, note.due, visited=True)
         self.put(note.branch, note.place, entry)
 
     def put(self, branch: str, place: int, entry: Entry) -> None:
@@ -131,18 +119,15 @@ class History:
             siblings.add(name)
 
 
-def _entry(step: RecordedStep, due: float | None) -> Entry:
+def _entry(step: StepNote | RecordedStep, due: float | None, **facts: Any) -> Entry:
     return Entry(
-        *(
-            step.name,
-            step.kind,
-            step.state,
-            step.tries,
-            due,
-            step.child_id,
-            step.result,
-            step.error,
-            step.detail,
-        ),
-        waits=step.waits,
+        step.name,
+        step.kind,
+        step.state,
+        step.tries,
+        due,
+        result=step.result,
+        error=step.error,
+        detail=step.detail,
+        **facts,
     )
