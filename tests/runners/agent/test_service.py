@@ -19,7 +19,7 @@ from holdfast.client.operator import Operator
 from holdfast.model.token import Role
 from holdfast.runners.agent.agent import Agent
 from holdfast.runners.agent.config import AgentConfig
-from holdfast.runners.agent.execution import Cause
+from holdfast.runners.agent.stages import Cause
 from holdfast.runtime.events import Events
 from holdfast.testing import Probe, ThrowawayDatabase
 from tests.runners.agent import trade

@@ -10,9 +10,9 @@ from holdfast.errors import HoldfastError
 from holdfast.runners.agent.bench import Bench
 from holdfast.runners.agent.config import AgentConfig
 from holdfast.runners.agent.connection import Connection
-from holdfast.runners.agent.execution import Cause
 from holdfast.runners.agent.registrar import Registrar
 from holdfast.runners.agent.roster import Roster
+from holdfast.runners.agent.stages import Cause
 from holdfast.runners.agent.state import StateFolder
 from holdfast.runners.agent.sync import Sync
 from holdfast.runtime.events import Events

@@ -72,38 +72,64 @@ def _matches(folder: Path, globs: Sequence[str], left_out: list[str]) -> Iterato
                 yield name, path
 
 
-async def send(
-    connection: Connection, assignment: Assignment, found: Found, say: Callable[[str], None]
-) -> list[str]:
-    """Send the files; answers the names of those that are kept.  *say* is told of the others."""
-    for sentence in found.left_out:
-        say(sentence)
-    kept: list[str] = []
-    for name, path in found.files.items():
-        problem = await _send(connection, assignment, name, path)
-        if problem is None:
-            kept.append(name)
-        else:
-            say(f"artifact {name} is lost: {problem}")
-    return kept
+class FileSender:
+    """Finds and sends the files of one assignment, until that is done or stopped.
 
+    *kept* are the names of those that the server has; *say* is told of the others.
+    """
 
-async def _send(connection: Connection, assignment: Assignment, name: str, path: Path) -> str | None:
-    """Send one file; answers what was wrong with it, or None."""
-    try:
-        data = await asyncio.to_thread(path.read_bytes)
-    except OSError as error:
-        return error.strerror or str(error)
-    problem, pause = "", FIRST_PAUSE
-    for _ in range(TRIES):
+    def __init__(self, connection: Connection, assignment: Assignment, say: Callable[[str], None]) -> None:
+        self._connection, self._assignment, self._say = connection, assignment, say
+        self.kept: list[str] = []
+        self._rest: list[str] = []
+        self._limit: asyncio.Timeout | None = None
+
+    async def run(self, folder: Path, globs: Sequence[str], limits: ArtifactLimits) -> list[str]:
+        """Find and send what is below *folder*; answers the names of what the server has."""
+        self._rest = list(globs)
         try:
-            await connection.keep(assignment, name, data)
-        except ServerRefused as error:
-            return error.problem
-        except ServerUnavailable as error:
-            problem = error.problem
-            await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 2)
-        else:
-            return None
-    return problem
+            async with asyncio.timeout(None) as self._limit:
+                await self.send(await asyncio.to_thread(find, folder, globs, limits))
+        except TimeoutError:
+            self._say(f"artifacts are lost, as the job was stopped: {', '.join(self._rest)}")
+        self._limit = None
+        return self.kept
+
+    def stop(self) -> None:
+        """Send nothing more; safe to repeat, and where nothing is sent."""
+        limit, self._limit = self._limit, None
+        if limit is not None:
+            limit.reschedule(asyncio.get_running_loop().time())
+
+    async def send(self, found: Found) -> None:
+        """Send these files, one after the other."""
+        self._rest = list(found.files)
+        for sentence in found.left_out:
+            self._say(sentence)
+        for name, path in found.files.items():
+            problem = await self._send(name, path)
+            self._rest.remove(name)
+            if problem is None:
+                self.kept.append(name)
+            else:
+                self._say(f"artifact {name} is lost: {problem}")
+
+    async def _send(self, name: str, path: Path) -> str | None:
+        """Send one file; answers what was wrong with it, or None."""
+        try:
+            data = await asyncio.to_thread(path.read_bytes)
+        except OSError as error:
+            return error.strerror or str(error)
+        problem, pause = "", FIRST_PAUSE
+        for _ in range(TRIES):
+            try:
+                await self._connection.keep(self._assignment, name, data)
+            except ServerRefused as error:
+                return error.problem
+            except ServerUnavailable as error:
+                problem = error.problem
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+            else:
+                return None
+        return problem

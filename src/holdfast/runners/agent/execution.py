@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from enum import IntEnum
 
 from holdfast.errors import ProgramRefused, ServerRefused, ServerUnavailable, SpecInvalid
 from holdfast.rules.telling import one_line
-from holdfast.runners.agent.artifacts import find, send
+from holdfast.runners.agent.artifacts import FileSender
 from holdfast.runners.agent.bench import Bench
 from holdfast.runners.agent.command import make_folders, result_of
 from holdfast.runners.agent.dispatch import work_for
@@ -28,6 +27,7 @@ from holdfast.runners.agent.process import Program, ProgramEnd
 from holdfast.runners.agent.reports import acceptable
 from holdfast.runners.agent.shipping import LogShipper
 from holdfast.runners.agent.spec import read_spec
+from holdfast.runners.agent.stages import ACCEPTED, ENDED, RUNNING, Cause, Phase
 from holdfast.runners.agent.work import Work
 
 # How long the logs of an ended program may take while the server can be reached, in seconds.
@@ -43,18 +43,6 @@ REST = 60.0
 LONGEST_NOTE = 1000
 # Progress is told this often at most, in seconds.
 PROGRESS_EVERY = 1.0
-
-# The states of an assignment in a sync.
-ACCEPTED, RUNNING, ENDED = "accepted", "running", "ended"
-
-
-class Cause(IntEnum):
-    """Why a program is ended from outside; a stronger cause that comes later counts."""
-
-    CANCEL = 1
-    TIMEOUT = 2
-    RELEASE = 3
-    LOST = 4
 
 
 class Execution:
@@ -74,7 +62,8 @@ class Execution:
         self.is_wanted = True
         self._order: CancelOrder | None = None
         self._ladder: Ladder | None = None
-        self._over = False
+        self._phase = Phase.PROGRAM
+        self._is_kept = False
         self._progress: tuple[float, str | None] | None = None
         # The last progress that a sync took along.
         self._newest: Held | None = None
@@ -86,6 +75,7 @@ class Execution:
             bound=bench.config.log_buffer,
             events=bench.events,
         )
+        self._files = FileSender(bench.connection, assignment, self._logs.say)
 
     @property
     def outcome(self) -> str:
@@ -116,15 +106,19 @@ class Execution:
 
     def cancel(self, order: CancelOrder) -> None:
         """Obey a cancel; safe to repeat."""
-        if self._order is None and not self._over:
+        if self._order is None and self._phase < Phase.LOG:
             self._order = order
             self._step(Rung.ACKNOWLEDGED)
             self._bench.events.emit("cancel.heard", fence=self.fence, reason=order.reason)
             self.interrupt(Cause.CANCEL, order.grace)
 
     def interrupt(self, cause: Cause, grace: float | None = None) -> None:
-        """End the program from outside; *grace* is what lies between SIGINT and SIGKILL, in seconds."""
-        if self._over and cause is not Cause.LOST:
+        """End the program from outside; *grace* is what lies between SIGINT and SIGKILL, in seconds.
+
+        One that has ended by itself has come to what it has come to: no more of its files are sent.
+        """
+        self._files.stop()
+        if self._phase > Phase.PROGRAM and cause is not Cause.LOST:
             return
         self.cause = max(cause, self.cause or cause)
         if self.cause is Cause.LOST:
@@ -133,8 +127,9 @@ class Execution:
             self._ladder.begin(self._grace if grace is None else grace)
 
     def lose(self, grace: float) -> None:
-        """Stop what another runner may have got meanwhile; an end is told, without the rest of its log."""
-        if self._over:
+        """Stop what another runner may have got meanwhile; an end is told, without what it lacks."""
+        if self._phase > Phase.PROGRAM:
+            self._files.stop()
             self._logs.give_up()
         else:
             self.interrupt(Cause.LOST, grace)
@@ -152,15 +147,14 @@ class Execution:
         self._bench.events.emit("assignment.begun", fence=self.fence, kind=self.assignment.kind)
         try:
             report = await self._reported()
-            self._over = True
-            if self.cause is not Cause.LOST and not self._logs.is_delivered:
-                # Its log may take long to arrive, or for ever: the work is done all the same.
-                self._bench.keep(self.fence, acceptable(report, self.rung, self._logs.totals))
+            self._phase = Phase.LOG
+            if self._is_kept or not self._logs.is_delivered:
+                self._keep(report)
             await self._ship()
             wanted = self.cause is not Cause.LOST
             ended = acceptable(report, self.rung, self._logs.totals) if wanted else None
         finally:
-            self._over = True
+            self._phase = Phase.LOG
             await self._logs.stop()
             self._logs.end()
             await asyncio.to_thread(discard, self._folder)
@@ -169,6 +163,12 @@ class Execution:
         self._bench.events.emit(
             "assignment.ended", fence=self.fence, kind=self.assignment.kind, outcome=self.outcome
         )
+
+    def _keep(self, report: Report) -> None:
+        """Keep an end on disk: files and log may take long to arrive, or for ever, but the work is done."""
+        if self.cause is not Cause.LOST:
+            self._bench.keep(self.fence, acceptable(report, self.rung, self._logs.totals))
+            self._is_kept = True
 
     async def _reported(self) -> Report:
         try:
@@ -201,9 +201,12 @@ class Execution:
             self._logs.close()
             if end is None or (self.cause is not None and not work.is_decided):
                 return self._stopped(end)
-            found = await asyncio.to_thread(find, self._folder / "work", work.artifacts, config.artifacts)
-            kept = await send(self._bench.connection, assignment, found, self._logs.say)
-            return work.report(end, self._logs.tail, kept)
+            report = work.report(end, self._logs.tail, [])
+            if work.artifacts:
+                self._keep(report)
+                kept = await self._files.run(self._folder / "work", work.artifacts, config.artifacts)
+                report = work.report(end, self._logs.tail, kept)
+            return report
 
     async def _may_begin(self) -> bool:
         """Tell whether nobody has stopped it yet; the server is told first of what must not run twice.
@@ -255,7 +258,7 @@ class Execution:
         finally:
             timer.cancel()
             self._ladder.stop()
-            self._over = True
+            self._phase = Phase.FILES
 
     def _stopped(self, end: ProgramEnd | None) -> Report:
         result = None if end is None else result_of(end, [])

@@ -9,9 +9,9 @@ import msgspec
 
 from holdfast.errors import ServerRefused, ServerUnavailable
 from holdfast.runners.agent.bench import Bench
-from holdfast.runners.agent.execution import ACCEPTED, ENDED
 from holdfast.runners.agent.messages import Fence, Held, Report
 from holdfast.runners.agent.reports import for_later, instead
+from holdfast.runners.agent.stages import ACCEPTED, ENDED
 from holdfast.runners.agent.state import StateFolder
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0

@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from holdfast.runners.agent.bench import Bench
-from holdfast.runners.agent.execution import ENDED, Cause, Execution
+from holdfast.runners.agent.execution import Execution
 from holdfast.runners.agent.messages import Assignment, Fence, Held, Hold, Outcome, Report
 from holdfast.runners.agent.reconcile import reconcile
 from holdfast.runners.agent.reporter import Reporter
+from holdfast.runners.agent.stages import ENDED, Cause
 from holdfast.runners.agent.state import StateFolder
 
 # So many ended assignments are remembered.

@@ -10,10 +10,10 @@ from typing import Any
 
 from holdfast.errors import HoldfastError, ServerRefused, ServerUnavailable
 from holdfast.runners.agent.bench import Bench
-from holdfast.runners.agent.execution import ENDED
 from holdfast.runners.agent.messages import Fence, Held, Registered, SyncAnswer
 from holdfast.runners.agent.registrar import Registrar
 from holdfast.runners.agent.roster import Roster
+from holdfast.runners.agent.stages import ENDED
 from holdfast.runtime.outage import Outage
 from holdfast.runtime.service import Service
 
