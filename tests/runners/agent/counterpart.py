@@ -65,6 +65,7 @@ class Counterpart:
         self.loses: Callable[[str, str], bool] = lambda _method, _path: False
         self.refuses: Callable[[str, str], Answer | None] = lambda _method, _path: None
         self._tokens: set[str] = set()
+        self._is_revoked = False
         self._news = asyncio.Condition()
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.StreamWriter] = set()
@@ -94,9 +95,10 @@ class Counterpart:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def forget_tokens(self) -> None:
-        """Revoke every token of the runner."""
+        """Revoke the runner's token: those of its assignments are no good until it registers again."""
         self.term += 1
         self._tokens.clear()
+        self._is_revoked = True
 
     async def freeze(self) -> None:
         """Answer nothing any more, as where the network is cut."""
@@ -207,6 +209,8 @@ class Counterpart:
             if parts == ["leave"]:
                 self.left = True
                 return 200, {}, {}
+        if self._is_revoked:
+            return 401, {"type": "urn:holdfast:problem:token-invalid", "detail": "it is revoked"}, {}
         entry = self.entries.get((int(parts[1]), int(parts[2])))
         if entry is None or not entry.wanted:
             return (
@@ -243,6 +247,7 @@ class Counterpart:
             )
         self.registrations.append(body)
         self.term += 1
+        self._is_revoked = False
         self._tokens.add(f"hfr_{self.term}")
         runner = {"id": 7, "name": body["name"], "term": self.term}
         answer = {"runner": runner, "token": f"hfr_{self.term}", "protocol": 1, "intervals": self.intervals}

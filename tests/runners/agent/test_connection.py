@@ -70,6 +70,30 @@ async def test_what_a_stranger_answers_is_asked_again(
     assert agent.ready()
 
 
+@pytest.mark.parametrize("asked", ["spec", "start", "logs", "artifacts", "finish"])
+async def test_a_token_that_is_revoked_takes_nothing_from_what_runs(
+    asked: str, counterpart: Counterpart, runner: Any, probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the runner has registered again its assignments are refused; then they go on, whole."""
+    monkeypatch.setattr(execution, "PAUSE", 0.01)
+    counterpart.intervals["sync_wait"] = 0.2
+
+    def refuses(_method: str, path: str) -> Answer | None:
+        if asked in path.split("/") and counterpart.term == 1:
+            counterpart.forget_tokens()
+        return None
+
+    counterpart.refuses = refuses
+    entry = await counterpart.offer(script="echo out; echo kept > file", artifacts=["file"], on_loss="hold")
+    entry.assignment["long"], entry.assignment["spec"] = entry.assignment["spec"], None
+    await runner()
+    report = await ended(counterpart, entry)
+    assert (report["outcome"], report["result"]["artifacts"]) == ("completed", ["file"]), report
+    assert (entry.log(), report["logs"]["stdout"]["gap"]) == ("out\n", False)
+    assert len(counterpart.registrations) == 2
+    assert not [name for name in ("report.refused", "logs.refused") if probe.seen(name)]
+
+
 async def test_a_runner_at_a_wrong_address_says_what_answers_there(
     counterpart: Counterpart, runner: Any, probe: Probe
 ) -> None:

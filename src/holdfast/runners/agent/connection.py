@@ -39,6 +39,8 @@ _DOWN = frozenset({502, 503, 504})
 _ABOUT_BODY = frozenset({400, 413})
 # Below this, packing costs more than it saves.
 _WORTH_PACKING = 1024
+# Whoever asks these does something about a token that is refused.
+_MENDING = frozenset({"/register", "/sync"})
 OFFSET, GAP, CUT = "Holdfast-Offset", "Holdfast-Gap", "Holdfast-Cut"
 
 
@@ -54,7 +56,8 @@ class Connection:
 
     Every method may raise `ServerUnavailable`, after which the same request is repeated, and
     `ServerRefused`, after which it is not.  What others answer in its place, on the way or at its address,
-    says nothing of the request: the server counts as away.
+    says nothing of the request: the server counts as away.  It does so, too, where it refuses a token, but
+    for `register` and `sync`: they learn whether there is a new one, or nobody wants what is asked for.
     """
 
     def __init__(self, address: str, version: str) -> None:
@@ -178,7 +181,10 @@ class Connection:
             raise ServerUnavailable(self._address, problem, is_down=_is_refused(error)) from error
         if answer.is_success:
             return answer
-        raise self._refusal(answer)
+        refusal = self._refusal(answer)
+        if isinstance(refusal, ServerRefused) and refusal.is_about_token and path not in _MENDING:
+            raise ServerUnavailable(self._address, f"{refusal.status} {refusal.problem}")
+        raise refusal
 
     def _refusal(self, answer: httpx.Response) -> ServerUnavailable | ServerRefused:
         try:

@@ -99,10 +99,6 @@ class Reporter:
                 self._bench.events.emit("report.postponed", fence=fence, error=error, retry_in=pause)
                 await asyncio.sleep(pause)
             except ServerRefused as error:
-                if error.is_about_token:
-                    # The next sync registers anew, or learns that this runner is not wanted.
-                    await asyncio.sleep(pause)
-                    continue
                 other = None if is_bare else instead(report, error)
                 if other is None:
                     self._bench.events.emit("report.refused", fence=fence, error=error)
