@@ -322,6 +322,18 @@ async def test_kinds_of_an_application_run_on_a_runner(
     assert await log(shouted, "stderr") == "INFO holdfast.job: to the log\n"
 
 
+async def test_a_handler_reads_what_its_application_was_given(runner: Any, client: holdfast.Client) -> None:
+    """An application finds its settings in the environment; those of the runner are none of its business."""
+    given = {"SHOP_API_KEY": "k-1", "TMPDIR": "/nowhere", "HOLDFAST_TOKEN": "t-1", "HOLDFAST_SERVER": "s-1"}
+    await runner(app="tests.runners.agent.trade:app", kinds=KINDS, environment=dict(os.environ) | given)
+    job_id = await ask(client, trade.look_around.job())
+    seen = await client.wait(job_id, timeout=20)
+    assert seen["SHOP_API_KEY"] == "k-1"
+    assert seen["RUNNER_JOB"] == str(job_id)
+    assert seen["TMPDIR"] != "/nowhere"
+    assert not [name for name in seen if name.startswith("HOLDFAST_")]
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [

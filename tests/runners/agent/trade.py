@@ -1,6 +1,7 @@
 """An application whose kinds a runner runs."""
 
 import asyncio
+import os
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +28,12 @@ def shout(job: holdfast.Job, text: str) -> str:
     print("to stdout")
     job.log.info("to the log")
     return text.upper()
+
+
+@app.job
+def look_around() -> dict[str, str]:
+    """Read the environment."""
+    return dict(os.environ)
 
 
 @app.job(max_attempts=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.model.assignment import MEBIBYTE, ArtifactLimits
 
-# What a program gets of the runner's own environment, if it is there: enough to find programs and a home.
+# What a command gets of the runner's own environment, if it is there: enough to find programs and a home.
 PASSED_ON = (
     "PATH",
     "HOME",

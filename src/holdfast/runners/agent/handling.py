@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,10 +20,19 @@ from holdfast.runners.agent.messages import Assignment, Outcome, Report
 from holdfast.runners.agent.process import Command, Program, ProgramEnd
 from holdfast.runners.agent.spec import Spec
 from holdfast.runners.agent.work import Progress, Work
+from holdfast.runtime.settings import PREFIX
 from holdfast.worker import wire
 
 # How long the last words of a dead handler may take, in seconds.
 LONGEST_ECHO = 1.0
+
+
+def _own(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what the application may read: all that it had when the runner imported it, but no settings.
+
+    It is the operator's own code, and finds its own settings there; ours may be secret.
+    """
+    return {name: value for name, value in environment.items() if not name.startswith(PREFIX)}
 
 
 class HandlerWork(Work):
@@ -51,7 +61,7 @@ class HandlerWork(Work):
         command = Command(
             argv=[sys.executable, "-u", "-c", code],
             cwd=folder / "work",
-            env=environment(assignment, folder, config.environment),
+            env=_own(config.environment) | environment(assignment, folder, config.environment),
         )
         super().__init__(command, spec.timeout)
 
