@@ -15,6 +15,7 @@ from holdfast.client.token_operator import token_hash
 from holdfast.errors import SettingInvalid
 from holdfast.model.token import Right, Role
 from holdfast.rules.access import allows
+from holdfast.store import tokens
 from holdfast.store.runners import NewRunner, attach_token, register_runner
 from holdfast.store.statement import Statement
 from holdfast.store.tokens import Grant, create_token
@@ -202,6 +203,27 @@ async def test_guessing_is_stopped(serve: Serve, monkeypatch: pytest.MonkeyPatch
     if since == "a revocation":
         service.server.gate.notified("tokens", "")
     assert (await good.get("/api/v1/jobs")).status_code == 200
+
+
+async def test_wrong_tokens_are_looked_up_so_often_and_no_more(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody keeps the database busy by showing what it has never seen."""
+    looked = 0
+    use_tokens = tokens.use_tokens
+
+    def counted(hashes: Any) -> Any:
+        nonlocal looked
+        looked += len(hashes)
+        return use_tokens(hashes)
+
+    monkeypatch.setattr(tokens, "use_tokens", counted)
+    service = await serve(rate=0.5, failures_burst=2.0, failures_rate=0.01)
+    guesser = await service.caller()
+    for guess in range(12):
+        headers = {"Authorization": f"Bearer holdfast_{guess}"}
+        assert (await guesser.get("/api/v1/jobs", headers=headers)).status_code in (401, 429)
+    assert 1 <= looked < 12
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,20 @@ async def test_a_program_at_work_is_not_hurt_by_those_who_guess(
     assert [(await program.post(f"{place}/progress", json={})).status_code for _ in range(2)] == [401, 429]
 
 
+async def test_who_shows_wrong_tokens_does_not_shut_out_the_next_assignment_of_others(
+    serve: Serve, client: holdfast.Client
+) -> None:
+    """Its token was never shown before, and comes from the address of somebody who guesses."""
+    service = await serve(failures_burst=2.0, failures_rate=0.01)
+    runner = await register(service)
+    guesser = await service.caller(text="holdfast_wrong")
+    guesses = [await guesser.post("/runner/v1/sync", json={}) for _ in range(4)]
+    assert [guess.status_code for guess in guesses] == [401, 401, 429, 429]
+    offer, place = await offered(client, runner)
+    program = await service.caller(text=offer["token"])
+    assert (await program.post(f"{place}/start", json={})).is_success
+
+
 async def test_a_runner_that_needs_no_token_shuts_nobody_out(service: Service) -> None:
     """Where no token was made for anybody, the one that a runner gets changes nothing for others."""
     anybody = await service.caller()

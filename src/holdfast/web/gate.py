@@ -54,6 +54,7 @@ class Gate:
     def __init__(self, database: Database, config: WebConfig) -> None:
         self._database = database
         self._requests = Pacer("requests", Pace(config.rate, 2 * config.rate))
+        self._looks = Pacer("wrong tokens", Pace(config.rate, 2 * config.rate))
         self._failures = Pacer("failures to log in", Pace(config.failures_rate, config.failures_burst))
         self._known: Memory = OrderedDict()
         self._revocations = 0
@@ -110,13 +111,15 @@ class Gate:
         if known is not None and known.role is not Role.ASSIGNMENT:
             return known
         if sha256 not in self._known:
-            # Whoever tries many is not even looked up; a token that was good before was guessed by nobody.
-            self._failures.check(address)
+            # Nobody guesses 256 bits, and others at that address show good ones for the first time, as with
+            # each assignment: only who would keep the database busy is not even looked up.
+            self._looks.check(address)
         # The answer may be older than a revocation that is heard of meanwhile: then it does not count either.
         revocations = self._revocations
         token = await self._lookups.ask(sha256)
         if token is None:
             if self._known.pop(sha256, None) is None:
+                self._looks.take(address)
                 self._failures.take(address)
             raise await self._refusal(sha256)
         self._remember(sha256, token, revocations)
