@@ -175,6 +175,8 @@ async def test_many_jobs_are_counted_first_and_changed_only_when_that_is_wanted(
     assert "3 jobs would be cancelled, the newest:" in dry.out
     told = json.loads((await holdfast_command("jobs", "cancel", "--all", "--dry-run", "--json")).out)
     assert (told["count"], told["sample"][0]["id"]) == (4, other.id)
+    named = await holdfast_command("jobs", "cancel", str(ids[0]), str(ids[1]), "9999", "--dry-run", "--json")
+    assert (named.code, json.loads(named.out)) == (1, {"count": 2})
     unasked = await holdfast_command("jobs", "cancel", "--kind", "greet")
     assert unasked.code == 2
     assert "holdfast: 3 jobs fit and nobody can be asked here: say --yes" in unasked.err

@@ -28,6 +28,7 @@ READING = (
     ("jobs", "show", "3", "--json"),
     ("jobs", "logs", "1", "--json"),
     ("jobs", "logs", "1", "--tail", "1", "--json"),
+    ("jobs", "logs", "1", "--tail", "0", "--follow", "--json"),
     ("jobs", "wait", "1"),
     ("jobs", "wait", "2"),
     ("jobs", "cancel", "--queue", "mail", "--dry-run", "--json"),

@@ -117,7 +117,7 @@ async def _one_by_one(operator: AnyOperator, order: Order) -> bool:
         if not order.as_json:
             tell(told)
     if order.as_json:
-        print_json(swept)
+        print_json({"count": swept.changed} if order.dry_run else swept)
     return not swept.passed_over
 
 

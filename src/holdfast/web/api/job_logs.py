@@ -37,7 +37,7 @@ async def last_logs(
     job_id: Id,
     operator: GivenOperator,
     attempt: OneAttempt = None,
-    limit: Annotated[int, QueryParameter(ge=1, le=100_000)] = 100,
+    limit: Annotated[int, QueryParameter(ge=0, le=100_000)] = 100,
 ) -> Lines:
     """Give the last lines in order, of one attempt or of all."""
     page = await operator.jobs.last_logs(job_id, attempt=attempt, limit=limit)
