@@ -312,6 +312,23 @@ async def test_an_error_is_the_same_wherever_its_step_runs(
     ]
 
 
+async def test_a_handler_may_run_elsewhere_as_a_step(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """One that runs in a thread as a job in a process of its own, and the other way round."""
+    threaded = app.job(kind="threaded")(sum_up)
+    apart = app.job(kind="apart", executor="process")(sum_up)
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> list[int]:
+        there = await run.step(threaded, [1, 2], executor="process")
+        return [there, await run.step(apart, [3, 4], executor="thread"), await run.step(apart, [5, 6])]
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await client.wait(handle.id, timeout=20) == [3, 7, 11]
+
+
 async def test_a_step_that_takes_too_long_fails_with_a_timeout(
     client: holdfast.Client, work: Any, app: holdfast.App
 ) -> None:

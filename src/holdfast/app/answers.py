@@ -6,13 +6,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.app.signature import json_text
-from holdfast.errors import InputInvalid, OptionInvalid, PayloadTooLarge, StateConflict
+from holdfast.app.signature import json_text, within
+from holdfast.errors import InputInvalid, OptionInvalid, StateConflict
 from holdfast.model.checkpoint import Checkpoint
 from holdfast.rules.outcome import storable
-
-MAX_RESULT_BYTES = 1024 * 1024
-MAX_CHECKPOINT_BYTES = 1024 * 1024
 
 
 def result_text(kind: str, result: Any) -> str | None:
@@ -22,13 +19,13 @@ def result_text(kind: str, result: Any) -> str | None:
     text = json_text(
         result, lambda problem: InputInvalid(f"the result of {kind!r} cannot be stored: {problem}")
     )
-    return _within(text, f"the result of {kind!r}", MAX_RESULT_BYTES)
+    return within(text, f"the result of {kind!r}")
 
 
 def checkpoint_text(state: Any) -> str:
     """Return a checkpoint as JSON text; raises `InputInvalid` or `PayloadTooLarge`."""
     text = json_text(state, lambda problem: InputInvalid(f"the checkpoint cannot be stored: {problem}"))
-    return _within(text, "checkpoint", MAX_CHECKPOINT_BYTES)
+    return within(text, "checkpoint")
 
 
 def checkpoint_state(job_id: int, saved: Checkpoint, version: int) -> Any:
@@ -56,9 +53,3 @@ def kept_text(option: str, text: object) -> str:
     if not isinstance(text, str):
         raise OptionInvalid(option, text, "give a string")
     return storable(text)
-
-
-def _within(text: str, what: str, limit: int) -> str:
-    if (size := len(text.encode())) > limit:
-        raise PayloadTooLarge(what, size=size, limit=limit)
-    return text

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from holdfast.app.handler import JobRequest
-from holdfast.app.signature import MAX_ARGS_BYTES, json_text
-from holdfast.errors import ArgumentsInvalid, PayloadTooLarge
+from holdfast.app.signature import json_text, within
+from holdfast.errors import ArgumentsInvalid
 from holdfast.model.command import CommandArgs
 from holdfast.model.placement import COMMAND
 
@@ -44,6 +44,4 @@ def command(
     except msgspec.ValidationError as error:
         raise ArgumentsInvalid(COMMAND, str(error)) from None
     text = json_text(kept, lambda problem: ArgumentsInvalid(COMMAND, problem))
-    if (size := len(text.encode())) > MAX_ARGS_BYTES:
-        raise PayloadTooLarge(f"arguments of {COMMAND!r}", size=size, limit=MAX_ARGS_BYTES)
-    return JobRequest(COMMAND, text)
+    return JobRequest(COMMAND, within(text, f"arguments of {COMMAND!r}"))

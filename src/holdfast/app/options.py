@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast.app.handler import JobRequest, Policy
 from holdfast.app.keywords import EnqueueOptions, check_names
-from holdfast.app.signature import json_text
-from holdfast.errors import InputInvalid, OptionInvalid, PayloadTooLarge
+from holdfast.app.signature import json_text, within
+from holdfast.errors import InputInvalid, OptionInvalid
 from holdfast.model.job import NewJob, UniquePolicy
 from holdfast.model.placement import OnLoss, Placement
 from holdfast.rules.backoff import Backoff
@@ -284,6 +284,4 @@ def _meta(meta: dict[str, Any] | None) -> str:
     if not isinstance(meta, dict):
         raise OptionInvalid("meta", meta, "give a dictionary")
     text = json_text(meta, lambda problem: OptionInvalid("meta", "…", problem))
-    if (size := len(text.encode())) > MAX_META_BYTES:
-        raise PayloadTooLarge("meta", size=size, limit=MAX_META_BYTES)
-    return text
+    return within(text, "meta", MAX_META_BYTES)

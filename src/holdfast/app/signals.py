@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.app.options import checked_text
-from holdfast.app.signature import json_text
-from holdfast.errors import InputInvalid, PayloadTooLarge
+from holdfast.app.signature import json_text, within
+from holdfast.errors import InputInvalid
 from holdfast.store import signals
 from holdfast.store.statement import Statement
-
-MAX_PAYLOAD_BYTES = 1024 * 1024
 
 
 def signal_statement(run_id: int, name: str, payload: Any, key: str | None) -> Statement[int]:
@@ -19,6 +17,4 @@ def signal_statement(run_id: int, name: str, payload: Any, key: str | None) -> S
     if key is not None:
         checked_text("key", key)
     text = json_text(payload, lambda problem: InputInvalid(f"the payload of signal {name!r}: {problem}"))
-    if (size := len(text.encode())) > MAX_PAYLOAD_BYTES:
-        raise PayloadTooLarge(f"the payload of signal {name!r}", size=size, limit=MAX_PAYLOAD_BYTES)
-    return signals.send_signal(run_id, name, text, key)
+    return signals.send_signal(run_id, name, within(text, f"the payload of signal {name!r}"), key)

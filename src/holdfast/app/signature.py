@@ -17,7 +17,8 @@ import msgspec
 from holdfast.errors import ArgumentsInvalid, InputInvalid, PayloadTooLarge
 from holdfast.rules.nesting import MAX_DEPTH, inner_parts, is_too_deep, may_be_too_deep
 
-MAX_ARGS_BYTES = 1024 * 1024
+# What arguments, results, checkpoints and the payloads of signals may come to, as JSON.
+MAX_DATA_BYTES = 1024 * 1024
 NUL = "\\u0000"
 TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 
@@ -32,7 +33,7 @@ class Signature:
     def __init__(
         self, kind: str, function: Callable[..., Any], job_type: type, injected: str | None = None
     ) -> None:
-        self.kind = kind
+        self.kind, self._what = kind, f"arguments of {kind!r}"
         hints = _hints(kind, function)
         by_type = next((name for name, hint in hints.items() if plain_hint(hint) is job_type), None)
         self.job_parameter = injected or by_type
@@ -64,9 +65,7 @@ class Signature:
         arguments = self._bound(args, kwargs) if args else kwargs
         try:
             text = json_text(arguments, self._refused)
-            if len(text) > MAX_ARGS_BYTES // 4 and (size := len(text.encode())) > MAX_ARGS_BYTES:
-                raise PayloadTooLarge(f"arguments of {self.kind!r}", size=size, limit=MAX_ARGS_BYTES)
-            self._struct_from(text)
+            self._struct_from(within(text, self._what))
         except (ArgumentsInvalid, PayloadTooLarge):
             # Python says it better where an argument is missing or unknown.
             self._bound(args, kwargs)
@@ -124,6 +123,14 @@ def json_text(value: Any, refuse: Callable[[str], Exception]) -> str:
         raise refuse("it holds an endless integer: send it as a string" if endless else str(error)) from None
     if flaw is not None:
         raise refuse(flaw)
+    return text
+
+
+def within(text: str, what: str, limit: int = MAX_DATA_BYTES) -> str:
+    """Return *text*; raises `PayloadTooLarge` where it has more than *limit* bytes."""
+    # A character has four bytes at most, so most texts need not be encoded for that.
+    if len(text) > limit // 4 and (size := len(text.encode())) > limit:
+        raise PayloadTooLarge(what, size=size, limit=limit)
     return text
 
 

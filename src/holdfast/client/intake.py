@@ -12,8 +12,8 @@ import msgspec
 from holdfast.app.handler import JobRequest
 from holdfast.app.options import LONGEST_KIND, Options, checked_text, resolved
 from holdfast.app.registry import App
-from holdfast.app.signature import MAX_ARGS_BYTES, json_text
-from holdfast.errors import ArgumentsInvalid, InputInvalid, OptionInvalid, PayloadTooLarge
+from holdfast.app.signature import json_text, within
+from holdfast.errors import ArgumentsInvalid, InputInvalid, OptionInvalid
 from holdfast.model.job import NewJob
 from holdfast.model.placement import COMMAND
 from holdfast.rules.backoff import backoff_from_json
@@ -119,9 +119,7 @@ def unchecked_request(kind: str, args: Mapping[str, Any]) -> JobRequest:
     """Return a request for a kind whose handler is not known here; raises `InputInvalid`."""
     checked_text("kind", kind, most=LONGEST_KIND)
     text = json_text(args, lambda problem: ArgumentsInvalid(kind, problem))
-    if (size := len(text.encode())) > MAX_ARGS_BYTES:
-        raise PayloadTooLarge(f"arguments of {kind!r}", size=size, limit=MAX_ARGS_BYTES)
-    return JobRequest(kind, text)
+    return JobRequest(kind, within(text, f"arguments of {kind!r}"))
 
 
 def json_object(option: str, text: str | None) -> dict[str, Any] | None:

@@ -14,14 +14,13 @@ import msgspec
 from holdfast.app.handler import Executor, Handler, JobRequest, Policy, is_async
 from holdfast.app.keywords import check_names
 from holdfast.app.options import checked_backoff, checked_text, seconds_from, whole_number
-from holdfast.app.signature import as_promised, json_text
+from holdfast.app.signature import as_promised, json_text, within
 from holdfast.app.workflow import Workflow
-from holdfast.errors import InputInvalid, OptionInvalid, PayloadTooLarge
+from holdfast.errors import InputInvalid, OptionInvalid
 from holdfast.model.blob import Blob
 from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff
 from holdfast.workflow.options import StepKeywords
 
-MAX_RESULT_BYTES = 1024 * 1024
 MAX_TRIES = 10_000
 
 
@@ -36,12 +35,11 @@ class StepOptions:
     timeout: timedelta | float | None = None
     executor: str | None = None
     transaction: bool = False
-    apart: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepCall:
-    """A checked call."""
+    """A checked call; *process* is what a process of its own runs, where that is the executor."""
 
     name: str
     function: Callable[..., Any]
@@ -51,7 +49,7 @@ class StepCall:
     retry: Backoff
     timeout: float | None
     executor: Executor
-    handler: Handler[Any, Any] | None
+    process: Handler[Any, Any] | None
     transaction: bool
     apart: bool
 
@@ -62,9 +60,7 @@ class StepCall:
         text = json_text(
             value, lambda problem: InputInvalid(f"the result of step {self.name!r} cannot be kept: {problem}")
         )
-        if len(text) > MAX_RESULT_BYTES // 4 and (size := len(text.encode())) > MAX_RESULT_BYTES:
-            raise PayloadTooLarge(f"the result of step {self.name!r}", size=size, limit=MAX_RESULT_BYTES)
-        return text
+        return within(text, f"the result of step {self.name!r}")
 
     def result(self, text: str | None) -> Any:
         """Return a recorded result as the type that the function promises."""
@@ -80,36 +76,31 @@ def made_call(
 ) -> StepCall:
     """Return the call that was asked for; raises `OptionInvalid`, `InputInvalid`."""
     check_names(keywords, StepKeywords.__annotations__)
-    options = StepOptions(**keywords, apart=apart)
+    options = StepOptions(**keywords)
     _check_callable(wanted)
     handler = wanted if isinstance(wanted, Handler) else None
     function = wanted if handler is None else handler.function
-    own = handler.kind if handler is not None else getattr(function, "__name__", None)
-    name = own if options.name is None else options.name
-    if name is None:
-        raise OptionInvalid("name", None, "a step of a callable without a name needs name=")
-    checked_text("name", name, most=200)
+    policy = None if handler is None else handler.policy
+    name = _name(function, handler, options)
     if not isinstance(options.kwargs, dict):
         raise OptionInvalid("kwargs", options.kwargs, "give a dictionary: arguments by name")
     _check_handler(name, handler)
     executor = _executor(name, function, handler, options.executor)
-    if options.transaction and (options.apart or executor is not Executor.LOOP):
-        what = "a blob" if options.apart else "a sync function"
+    if options.transaction and (apart or executor is not Executor.LOOP):
+        what = "a blob" if apart else "a sync function"
         raise OptionInvalid(f"transaction of step {name!r}", True, f"{what} cannot share its transaction")
-    if executor is Executor.PROCESS and handler is None:
-        handler = Handler(function, name, Policy(executor=executor))
     return StepCall(
-        name,
-        function,
-        args,
-        options.kwargs,
-        _tries(options, handler if isinstance(wanted, Handler) else None),
-        _retry(options, handler),
-        _timeout(options, handler if isinstance(wanted, Handler) else None),
-        executor,
-        handler,
-        options.transaction,
-        options.apart,
+        name=name,
+        function=function,
+        args=args,
+        kwargs=options.kwargs,
+        max_attempts=_tries(options, policy),
+        retry=_retry(options, policy),
+        timeout=_timeout(options, policy),
+        executor=executor,
+        process=_process(name, function, handler) if executor is Executor.PROCESS else None,
+        transaction=options.transaction,
+        apart=apart,
     )
 
 
@@ -122,6 +113,14 @@ def _check_callable(wanted: object) -> None:
             wanted.close()
         msg = f"a step calls a function: give {wanted!r} without calling it, then its arguments"
         raise InputInvalid(msg)
+
+
+def _name(function: Callable[..., Any], handler: Handler[Any, Any] | None, options: StepOptions) -> str:
+    own = handler.kind if handler is not None else getattr(function, "__name__", None)
+    name = own if options.name is None else options.name
+    if name is None:
+        raise OptionInvalid("name", None, "a step of a callable without a name needs name=")
+    return checked_text("name", name, most=200)
 
 
 def _check_handler(name: str, handler: Handler[Any, Any] | None) -> None:
@@ -146,22 +145,28 @@ def _executor(
     return Executor(wanted)
 
 
-def _tries(options: StepOptions, handler: Handler[Any, Any] | None) -> int:
+def _process(name: str, function: Callable[..., Any], handler: Handler[Any, Any] | None) -> Handler[Any, Any]:
+    if handler is not None and handler.executor is Executor.PROCESS:
+        return handler
+    return Handler(function, name, Policy(executor=Executor.PROCESS))
+
+
+def _tries(options: StepOptions, policy: Policy | None) -> int:
     if options.max_attempts is None:
-        return 1 if handler is None else handler.policy.max_attempts
+        return 1 if policy is None else policy.max_attempts
     return whole_number("max_attempts", options.max_attempts, most=MAX_TRIES)
 
 
-def _retry(options: StepOptions, handler: Handler[Any, Any] | None) -> Backoff:
+def _retry(options: StepOptions, policy: Policy | None) -> Backoff:
     if options.retry is not None:
         return checked_backoff(options.retry)
-    return DEFAULT_BACKOFF if handler is None else handler.policy.retry
+    return DEFAULT_BACKOFF if policy is None else policy.retry
 
 
-def _timeout(options: StepOptions, handler: Handler[Any, Any] | None) -> float | None:
+def _timeout(options: StepOptions, policy: Policy | None) -> float | None:
     if options.timeout is not None:
         return seconds_from("timeout", options.timeout, least=0.001)
-    return None if handler is None else handler.policy.timeout.total_seconds()
+    return None if policy is None else policy.timeout.total_seconds()
 
 
 def _promised(function: Callable[..., Any]) -> Any:

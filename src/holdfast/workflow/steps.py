@@ -150,10 +150,10 @@ class _Trial:
     async def _outside(self, args: tuple[Any, ...]) -> Any:
         call, arguments = self._call, "{}"
         if call.executor is Executor.PROCESS:
-            assert call.handler is not None  # noqa: S101 - made for every process
-            arguments = call.handler.signature.encode(args, call.kwargs)
+            assert call.process is not None  # noqa: S101 - made for every process
+            arguments = call.process.signature.encode(args, call.kwargs)
         return await self._replay.ledger.outside(
-            call.executor, lambda: call.function(*args, **call.kwargs), call.handler, arguments, call.timeout
+            call.executor, lambda: call.function(*args, **call.kwargs), call.process, arguments, call.timeout
         )
 
     async def _in_transaction(self) -> None:
