@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,18 @@ from holdfast.testing import ThrowawayDatabase
 
 SOON = holdfast.Constant(timedelta(milliseconds=10))
 HOURS = holdfast.Constant(timedelta(hours=1))
+
+
+@dataclass
+class Page:
+    """A result with a shape."""
+
+    text: str
+
+
+async def find(url: str) -> Page | holdfast.Retry | holdfast.Cancel:
+    """A step that says all that it may return."""
+    return Page(f"text of {url}")
 
 
 def give_up() -> object:
@@ -49,6 +62,20 @@ async def test_a_handler_that_asks_for_a_retry_is_tried_again(
         (2, told, None),
         (3, None, "the page"),
     ]
+
+
+async def test_a_result_beside_answers_comes_as_its_type(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """A function that promises a result or an answer promises that result."""
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> str:
+        return (await run.step(find, "a")).text  # type: ignore[union-attr]
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await client.wait(handle.id, timeout=20) == "text of a"
 
 
 async def test_a_retry_may_say_when(

@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -18,6 +19,7 @@ from holdfast.app.signature import as_promised, json_text, within
 from holdfast.app.workflow import Workflow
 from holdfast.errors import InputInvalid, OptionInvalid
 from holdfast.model.blob import Blob
+from holdfast.model.outcome import Cancel, Retry, Snooze
 from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff
 from holdfast.workflow.options import StepKeywords
 
@@ -175,4 +177,8 @@ def _promised(function: Callable[..., Any]) -> Any:
         hint = get_type_hints(function, include_extras=True).get("return", Any)
     except (NameError, TypeError):
         return Any
+    if get_origin(hint) in (Union, UnionType):
+        # Of what may be returned, these are no results.
+        results = tuple(one for one in get_args(hint) if one not in (Retry, Snooze, Cancel))
+        hint = Union[results] if results else Any  # noqa: UP007 - of as many as there are
     return Any if hint is asyncio.Future else hint
