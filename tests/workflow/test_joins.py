@@ -131,3 +131,104 @@ async def test_a_branch_is_started_only_by_the_branch_of_its_block(
     told = {"branch": "open a block of its own there", "task": "was begun in a task of its own"}
     assert told[starter] in await client.wait(handle.id, timeout=20)
     assert given[0].cr_frame is None
+
+
+@pytest.mark.parametrize("first", ["block", "handle", "finished"])
+async def test_a_timeout_of_a_join_is_met_again_at_that_join_alone(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, *, first: str
+) -> None:
+    """Not at the first that a replay comes to, and also where nothing is left to wait for by then."""
+    lapsing: list[asyncio.Timeout] = []
+    passed = asyncio.Event()
+
+    async def slow() -> str:
+        await passed.wait()
+        lapsing[-1].reschedule(0.0)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if first != "finished":
+                raise
+        return "late"
+
+    async def joins(run: holdfast.Run, told: list[str]) -> None:
+        if first == "block":
+            async with run.branches() as branches:
+                branches.start("quick", run.step(echo, "quick"))
+            told.append("quick")
+        async with asyncio.timeout(None) as limit, run.branches() as branches:
+            lapsing.append(limit)
+            late = branches.start("late", run.step(slow))
+            if first != "block":
+                told.append(await branches.start("quick", run.step(echo, "quick")))
+            passed.set()
+            if first == "finished":
+                told.append(await late)
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> list[str]:
+        told: list[str] = []
+        try:
+            await joins(run, told)
+        except CutShort as cut:
+            told.append(cut.what)
+        return [*told, await run.wait_signal("go")]
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await rests(handle.id) == "signal 'go'"
+    await client.signal(handle.id, "go", "gone")
+    ends = {
+        "block": "the end of block 2 of branches in 'main'",
+        "handle": "the end of block 1 of branches in 'main'",
+        "finished": "the end of branch 'main/late'",
+    }
+    assert await client.wait(handle.id, timeout=20) == ["quick", ends[first], "gone"]
+
+
+async def test_a_branch_is_not_told_at_a_join_that_its_record_has_passed(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any
+) -> None:
+    """At a replay its sibling fails before the join is over: it is told where it was the first time."""
+    waiting = asyncio.Event()
+
+    async def note(what: str) -> None:
+        calls.append(what)
+
+    async def deep(run: holdfast.Run, levels: int) -> None:
+        async with run.branches() as branches:
+            branches.start("next", deep(run, levels - 1) if levels else run.step(echo, "end"))
+
+    async def after(run: holdfast.Run, other: holdfast.BranchHandle[Any]) -> None:
+        await other
+        await run.step(note, "passed")
+        try:
+            waiting.set()
+            await run.wait_signal("never")
+        finally:
+            await run.step(note, "told")
+
+    async def fail() -> None:
+        await waiting.wait()
+        msg = "broken"
+        raise ValueError(msg)
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> str:
+        try:
+            async with run.branches() as branches:
+                branches.start("fails", run.step(fail))
+                branches.start("after", after(run, branches.start("deep", deep(run, 5))))
+        except ExceptionGroup:
+            return str(await run.wait_signal("go"))
+        return "not failed"
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await rests(handle.id) == "signal 'go'"
+    before = [(one.branch, one.place, one.kind) for one in await client.history(handle.id)]
+    await client.signal(handle.id, "go", "gone")
+    assert await client.wait(handle.id, timeout=20) == "gone"
+    assert calls == ["passed", "told"]
+    after_all = [(one.branch, one.place, one.kind) for one in await client.history(handle.id)]
+    assert set(before) <= set(after_all)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.model.step import StepKind, StepNote, StepState
@@ -43,6 +43,7 @@ class Branch:
     """
 
     __slots__ = (
+        "blocks",
         "busy",
         "cancelled",
         "cut",
@@ -60,7 +61,7 @@ class Branch:
 
     def __init__(self, name: str, parent: Branch | None = None) -> None:
         self.name, self.parent = name, parent
-        self.place = self.draws = 0
+        self.place = self.draws = self.blocks = 0
         self.names: dict[str, int] = {}
         self.busy = self.cancelled = self.cut = self.in_step = self.told = False
         self.wait: Wait | None = None
@@ -107,13 +108,17 @@ class Spot:
     @property
     def told(self) -> str:
         """What is asked for, as people are told of it."""
-        return f"{self.kind} {self.name!r}"
+        return self.name if self.kind is StepKind.CANCEL else f"{self.kind} {self.name!r}"
 
     def note(self, state: StepState, **facts: Any) -> StepNote:
         """Return what is to be written at this place."""
         return StepNote(
             branch=self.branch.name, place=self.place, name=self.name, kind=self.kind, state=state, **facts
         )
+
+    def stopped(self, *, error: str | None = None) -> StepNote:
+        """Return what is to be written where the code is stopped here; without an error, for a sibling."""
+        return replace(self.note(StepState.FAILED, error=error), kind=StepKind.CANCEL)
 
 
 current_branch: ContextVar[Branch] = ContextVar("holdfast_branch")

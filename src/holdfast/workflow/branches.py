@@ -14,7 +14,6 @@ from holdfast.workflow.branch import Branch, Spot, Unwinding, Wait, current_bran
 from holdfast.workflow.replay import Replay
 
 R = TypeVar("R")
-JOIN = "`async with run.branches()`"
 
 
 class BranchHandle(Generic[R]):
@@ -56,7 +55,9 @@ class Branches:
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
-        self._parent = replay.branch("branches")
+        self._parent = parent = replay.branch("branches")
+        parent.blocks += 1
+        self._name = f"the end of block {parent.blocks} of branches in {parent.name!r}"
         self._handles: list[BranchHandle[Any]] = []
         self._joining: set[Branch] = set()
         self._failed = self._is_over = False
@@ -133,42 +134,34 @@ class Branches:
         if f"{branch.name}/".startswith(f"{handle.name}/"):
             msg = f"branch {branch.name!r} waits for the end of {handle.name!r}, which comes after its own"
             raise InputInvalid(msg)
-        while not handle.is_done:
-            if self._parent.cancelled and not self._failed:
-                self._stop_all()
-            await self._join(f"the end of branch {handle.name!r}")
+        await self._join(f"the end of branch {handle.name!r}", [handle])
         if branch is self._parent:
             self._hear_from([handle])
         return handle.result()
 
-    async def _join(self, reason: str = "its branches") -> None:
-        """Wait until one branch has ended; that a timeout or a failed sibling ends the wait takes a place.
+    async def _join(self, name: str, handles: Sequence[BranchHandle[Any]]) -> None:
+        """Wait until these branches have ended; any branch may, and not only that which has started them.
 
-        Any branch may wait for another one, and not only that which has started it.
+        That a timeout or a failed sibling ends the wait takes a place, which is named after the join: other
+        joins before it took none.  A replay is told of it also where the branches have ended meanwhile.
         """
         branch = self._replay.branch("the end of a branch")
-        met = self._replay.history.at(branch.name, branch.place)
-        if met is not None and (met.kind, met.name) == (StepKind.CANCEL, JOIN):
-            branch.place += 1
-            met.visited = True
-            if met.error is not None:
-                raise CutShort(JOIN)
-            branch.hear()
-            raise asyncio.CancelledError
-        if branch is self._parent or not branch.cancelled:
-            await self._idle(branch, Wait(reason, joins=True))
-        # The parent stops its own branches instead, and is told by their end.
-        if branch is not self._parent and branch.cancelled:
-            branch.place += 1
-            await self._replay.deliver_cancel(Spot(branch, branch.place - 1, StepKind.CANCEL, JOIN, None))
-
-    async def _idle(self, branch: Branch, wait: Wait) -> None:
+        place, met = self._replay.ahead(branch)
+        if met is not None and (met.kind, met.name) == (StepKind.CANCEL, name):
+            self._replay.enter(StepKind.CANCEL, name)
+        spot = Spot(branch, place, StepKind.CANCEL, name, None)
+        # The parent stops its own branches instead, and is told by their end.  Nobody is told at a join
+        # behind which the record goes on.
+        is_told = branch is not self._parent and not self._replay.goes_on(branch)
+        wait = self._replay.wait if is_told else self._replay.stand
         self._joining.add(branch)
         try:
-            await self._replay.idle(branch, wait)
-        except asyncio.CancelledError:
-            branch.place += 1
-            self._replay.heed_cut(branch, branch.place - 1, JOIN)
+            while any(not handle.is_done for handle in handles):
+                if not self._failed and (self._errors() or self._parent.cancelled):
+                    self._stop_all()
+                await wait(spot, Wait(name, joins=True))
+        except (CutShort, asyncio.CancelledError):
+            branch.place = place + 1
             raise
         finally:
             self._joining.discard(branch)
@@ -181,11 +174,10 @@ class Branches:
             return
         if error is not None:
             self._stop_all()
-        while any(not handle.is_done for handle in self._handles):
-            if not self._failed and (self._errors() or self._parent.cancelled):
-                self._stop_all()
+        while True:
             try:
-                await self._join()
+                await self._join(self._name, self._handles)
+                break
             except CutShort as cut:
                 error = error or cut
                 self._stop_all()

@@ -94,10 +94,7 @@ class Replay(Company):
     def enter(self, kind: StepKind, name: str) -> Spot:
         """Take the next place of the current branch; raises what is recorded there about a cancel."""
         branch = self.branch(name)
-        entry = self.history.at(branch.name, branch.place)
-        while entry is not None and entry.kind is StepKind.PATCH and kind is not StepKind.PATCH:
-            branch.place += 1
-            entry = self.history.at(branch.name, branch.place)
+        branch.place, entry = self.ahead(branch)
         spot = Spot(branch, branch.place, kind, name, entry)
         if entry is not None:
             entry.visited = True
@@ -110,6 +107,19 @@ class Replay(Company):
             branch.hear()
             raise asyncio.CancelledError
         return spot
+
+    def ahead(self, branch: Branch) -> tuple[int, Entry | None]:
+        """Return the next place of a branch, behind the marks of patches, and what is recorded there."""
+        place = branch.place
+        while (entry := self.history.at(branch.name, place)) and entry.kind is StepKind.PATCH:
+            place += 1
+        return place, entry
+
+    def goes_on(self, branch: Branch) -> bool:
+        """True where the record knows of something behind what the branch has come to."""
+        return self.history.goes_on(branch.name, branch.place) or not all(
+            branch.has_begun(child) for child in self.history.below(branch.name)
+        )
 
     def branch(self, name: str) -> Branch:
         """Return the branch whose code asks for *name*; unwinds where nothing may be asked any more.
@@ -155,7 +165,7 @@ class Replay(Company):
             self.closing = True
             raise asyncio.CancelledError
         await self.deliver_cancel(spot)
-        self.heed_cut(spot.branch, spot.place, spot.told)
+        self.heed_cut(spot)
         if self.notebook.paused:
             await self.wait(spot, Wait("a resume", parks=True))
 
@@ -163,19 +173,12 @@ class Replay(Company):
         """Tell a branch at this place that a sibling has failed, and record that it was told so."""
         if spot.branch.cancelled:
             spot.branch.hear()
-            await self.save(
-                StepNote(
-                    branch=spot.branch.name,
-                    place=spot.place,
-                    name=spot.name,
-                    kind=StepKind.CANCEL,
-                    state=StepState.FAILED,
-                )
-            )
+            await self.save(spot.stopped())
             raise asyncio.CancelledError
 
-    def heed_cut(self, branch: Branch, place: int, what: str) -> None:
+    def heed_cut(self, spot: Spot) -> None:
         """Raise `CutShort` where something in the code itself stops it, and remember that at this place."""
+        branch = spot.branch
         if self.closing or self.ledger.is_stopped():
             return
         if not is_cut():
@@ -183,17 +186,8 @@ class Replay(Company):
             return
         if branch.cut:
             self.end(Raised(InputInvalid(TOO_LATE)))
-        branch.cut, error = True, CutShort(what)
-        self.remember(
-            StepNote(
-                branch=branch.name,
-                place=place,
-                name=what,
-                kind=StepKind.CANCEL,
-                state=StepState.FAILED,
-                error=recorded(error),
-            )
-        )
+        branch.cut, error = True, CutShort(spot.told)
+        self.remember(spot.stopped(error=recorded(error)))
         raise error
 
     def park(self, branch: str, place: int, *, recorded: str, asked: str) -> NoReturn:
@@ -214,13 +208,17 @@ class Replay(Company):
         # A sibling may have failed while this branch asked the database, when nobody could rouse it.
         await self.deliver_cancel(spot)
         # Nor while it was being cut short: what it asked was answered first.
-        self.heed_cut(spot.branch, spot.place, spot.told)
+        self.heed_cut(spot)
+        await self.stand(spot, wait)
+        await self.deliver_cancel(spot)
+
+    async def stand(self, spot: Spot, wait: Wait) -> None:
+        """Do nothing until somebody rouses the branch, or the code itself cuts that short."""
         try:
             await self.idle(spot.branch, wait)
         except asyncio.CancelledError:
-            self.heed_cut(spot.branch, spot.place, spot.told)
+            self.heed_cut(spot)
             raise
-        await self.deliver_cancel(spot)
 
     # --- writing
 
@@ -240,9 +238,7 @@ class Replay(Company):
             if entry.name == name:
                 branch.place = place
                 return True
-        if self.history.goes_on(branch.name, branch.place) or not all(
-            branch.has_begun(child) for child in self.history.below(branch.name)
-        ):
+        if self.goes_on(branch):
             return False
         self.remember(Spot(branch, branch.place, StepKind.PATCH, name, None).note(StepState.COMPLETED))
         branch.place += 1

@@ -85,7 +85,7 @@ class _Trial:
     async def _rest(self, due: float) -> None:
         # A function that was stopped for a failed sibling may have made an error of its own out of that.
         await self._replay.deliver_cancel(self._spot)
-        self._replay.heed_cut(self._spot.branch, self._spot.place, self._spot.told)
+        self._replay.heed_cut(self._spot)
         if due > time.monotonic():
             reason = f"the next try of step {self._call.name!r}"
             await self._replay.wait(self._spot, Wait(reason, due=due))
@@ -121,7 +121,7 @@ class _Trial:
         if branch.cancelled and not self._replay.closing and branch.task is task:
             await self._replay.deliver_cancel(self._spot)
         if self._replay.closing or (task is not None and task.cancelling()):
-            self._replay.heed_cut(self._spot.branch, self._spot.place, self._spot.told)
+            self._replay.heed_cut(self._spot)
             self._replay.closing = True
             raise asyncio.CancelledError
 
