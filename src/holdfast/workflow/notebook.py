@@ -29,6 +29,11 @@ class Notebook:
         """True where nothing is left to write."""
         return not (self.notes or self.posts)
 
+    @property
+    def holds_time(self) -> bool:
+        """True where the code was told a time that is not written yet."""
+        return any(note.kind is StepKind.NOW for note in self.notes)
+
     async def write(
         self, notes: Sequence[StepNote] = (), *, own: str | None = None, living: Container[str] = ()
     ) -> None:

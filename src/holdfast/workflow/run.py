@@ -231,7 +231,7 @@ class Run:
     # --- values
 
     def now(self) -> datetime:
-        """Return the time as it was when the run first asked."""
+        """Return the time as it was when the run first asked; a step called again is told the same."""
         spot = self._replay.enter(StepKind.NOW, "now")
         if spot.entry is not None:
             return datetime.fromisoformat(msgspec.json.decode(spot.entry.result or '""'))

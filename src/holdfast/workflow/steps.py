@@ -50,6 +50,10 @@ class _Trial:
 
     async def run(self) -> None:
         """Try until it is over, one way or the other."""
+        if self._replay.notebook.holds_time:
+            # The function may tell others: called again after a death, it must tell them the same.
+            await self._replay.save()
+            await self._replay.begin(self._spot)
         entry = self._spot.entry
         if entry is not None and entry.state is StepState.RETRYING:
             await self._rest(entry.due or 0.0)
