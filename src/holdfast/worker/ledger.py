@@ -78,6 +78,7 @@ class RunLedger:
 
     def leave(self, asked: asyncio.Future[Any]) -> None:
         """Have `load` wait for what the run has asked for and stays no longer for."""
+        asked.add_done_callback(_overlook)
         self._left.append(asked)
 
     async def load(self) -> Memory | None:
