@@ -232,3 +232,34 @@ async def test_a_branch_is_not_told_at_a_join_that_its_record_has_passed(
     assert calls == ["passed", "told"]
     after_all = [(one.branch, one.place, one.kind) for one in await client.history(handle.id)]
     assert set(before) <= set(after_all)
+
+
+async def test_a_failing_branch_stops_its_siblings_while_the_body_waits(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any
+) -> None:
+    """The body itself is not stopped: it is told at the end of its block, at every replay."""
+
+    async def charge() -> None:
+        msg = "declined"
+        raise ValueError(msg)
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> list[Any]:
+        told: list[Any] = []
+        try:
+            async with run.branches() as branches:
+                branches.start("charge", run.step(charge))
+                branches.start("pack", run.wait_signal("packed"))
+                told.append(await run.wait_signal("approved"))
+        except ExceptionGroup as group:
+            told += [repr(error) for error in group.exceptions]
+        return [*told, await run.wait_signal("go")]
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    assert await rests(handle.id) == "signal 'approved'"
+    stopped = [(one.branch, one.kind) for one in await client.history(handle.id) if one.branch == "main/pack"]
+    assert stopped == [("main/pack", "cancel")]
+    await client.signal(handle.id, "approved", "yes")
+    await client.signal(handle.id, "go", "gone")
+    assert await client.wait(handle.id, timeout=20) == ["yes", "ValueError('declined')", "gone"]

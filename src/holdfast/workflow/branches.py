@@ -50,7 +50,8 @@ class Branches:
 
     As in a TaskGroup, the failure of one stops its siblings, and all failures are raised as an
     ExceptionGroup, in the order in which the branches were started.  A sibling is stopped at its next step,
-    which is recorded.
+    which is recorded.  Other than in a TaskGroup the body of the block is not stopped: it is told at its end,
+    or where it awaits a branch that was stopped, so let a branch do what may take long.
     """
 
     def __init__(self, replay: Replay) -> None:
@@ -118,12 +119,14 @@ class Branches:
             handle.error = error
         finally:
             handle.is_done = True
-            self._left(handle.branch)
+            self._left(handle)
 
-    def _left(self, branch: Branch) -> None:
-        self._replay.branches.pop(branch.name, None)
+    def _left(self, handle: BranchHandle[Any]) -> None:
+        self._replay.branches.pop(handle.name, None)
         if self._replay.closing:
             return
+        if _failure(handle) is not None:
+            self._stop_all()
         for joining in self._joining:
             self._replay.rouse(joining)
         self._replay.rest()
@@ -157,7 +160,7 @@ class Branches:
         self._joining.add(branch)
         try:
             while any(not handle.is_done for handle in handles):
-                if not self._failed and (self._errors() or self._parent.cancelled):
+                if self._parent.cancelled and not self._failed:
                     self._stop_all()
                 await wait(spot, Wait(name, joins=True))
         except (CutShort, asyncio.CancelledError):
@@ -184,8 +187,7 @@ class Branches:
         self._tell(error)
 
     def _errors(self) -> list[BaseException]:
-        errors = [handle.error for handle in self._handles if handle.error is not None]
-        return [error for error in errors if not isinstance(error, (Unwinding, asyncio.CancelledError))]
+        return [error for handle in self._handles if (error := _failure(handle)) is not None]
 
     def _stop_all(self) -> None:
         """Stop every branch that goes on: at its wait, in its step, or where it next asks for something."""
@@ -218,6 +220,11 @@ class Branches:
         stopped = any(one.branch.told and isinstance(one.error, asyncio.CancelledError) for one in handles)
         if stopped and not self._errors():
             self._parent.hear()
+
+
+def _failure(handle: BranchHandle[Any]) -> BaseException | None:
+    """Return the error of a branch that has failed; one that was stopped has none of its own."""
+    return None if isinstance(handle.error, (Unwinding, asyncio.CancelledError)) else handle.error
 
 
 def _is_among(error: BaseException, failures: Sequence[BaseException]) -> bool:
