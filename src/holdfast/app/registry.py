@@ -125,9 +125,8 @@ class App:
         """Register an ``async def`` whose first parameter is a `Run`, and whose progress outlives its worker.
 
         Only workers that know *version* claim its runs; *also* lists versions whose runs this code can go
-        on with (an empty text for runs without one).  *timeout* is for one attempt: a run that gets on takes
-        another one when half of it is over.  *max_attempts* counts lost workers and databases; an error of
-        its own ends a run at once.
+        on with (an empty text for runs without one).  *timeout* is for one attempt: from a claim to the next
+        wait.  *max_attempts* counts lost workers and databases; an error of its own ends a run at once.
         """
         policy = Policy(
             queue=queue,

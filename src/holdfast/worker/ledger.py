@@ -63,11 +63,6 @@ class RunLedger:
         self._sessions, self._places = sessions, places
         self._left: list[asyncio.Future[Any]] = []
 
-    @property
-    def began(self) -> float:
-        """When the attempt began, by the monotonic clock."""
-        return self._running.began
-
     def save(self, notes: Sequence[StepNote]) -> asyncio.Future[bool]:
         """Write places; answers whether the run is to be paused."""
         return self._scribe.hand_in(self.fence, notes)

@@ -39,14 +39,13 @@ class Entry:
 class History:
     """Recorded places by branch and number, and the seed of the run's random values.
 
-    *end* is how the run is to end once it has made up for its steps, as JSON text.  *has_grown* says that
-    this attempt has added to what was loaded.
+    *end* is how the run is to end once it has made up for its steps, as JSON text.
     """
 
     def __init__(self, seed: str) -> None:
         self.seed = seed
         self.end: str | None = None
-        self.cancelled = self.paused = self.has_grown = False
+        self.cancelled = self.paused = False
         self._branches: dict[str, dict[int, Entry]] = {}
         # The last place of each branch, and the names of those right below it: asked for at every patch.
         self._last: dict[str, int] = {}
@@ -67,7 +66,6 @@ class History:
                 continue
             due = None if step.wake_at is None else loaded + (step.wake_at - memory.now).total_seconds()
             self.put(step.branch, step.place, _entry(step, due, child_id=step.child_id, waits=step.waits))
-        self.has_grown = False
 
     def note(self, note: StepNote) -> None:
         """Remember what is being written, for a replay in the same attempt."""
@@ -80,7 +78,6 @@ class History:
             self._branches[branch] = {}
             self._hang(branch)
         self._branches[branch][place] = entry
-        self.has_grown = True
         self._last[branch] = max(place, self._last.get(branch, place))
 
     def at(self, branch: str, place: int) -> Entry | None:

@@ -26,15 +26,12 @@ class Ledger(Protocol):
     """The way of one attempt of a run to the database and to the executors: a worker's, in a worker.
 
     Every write raises `LeaseLost` once another attempt may own the run.  *heard* is when the claim was
-    answered and *began* when the attempt did, by the monotonic clock.
+    answered, by the monotonic clock.
     """
 
     claimed: ClaimedJob
     fence: Fence
     heard: float
-
-    @property
-    def began(self) -> float: ...
 
     def save(self, notes: Sequence[StepNote]) -> asyncio.Future[bool]:
         """Write places; answers whether the run is to be paused."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -169,15 +168,6 @@ class Replay(Company):
         self.heed_cut(spot)
         if self.notebook.paused:
             await self.wait(spot, Wait("a resume", parks=True))
-        await self.take_turns(spot)
-
-    async def take_turns(self, spot: Spot) -> None:
-        """Rest where half of the attempt's time is over and something is recorded: another attempt goes on.
-
-        Else a run that gets on would be cut off in a step again and again, until its attempts are used up.
-        """
-        if self.history.has_grown and time.monotonic() - self.ledger.began > self.ledger.claimed.timeout / 2:
-            await self.wait(spot, Wait("its next turn", parks=True))
 
     async def deliver_cancel(self, spot: Spot) -> None:
         """Tell a branch at this place that a sibling has failed, and record that it was told so."""

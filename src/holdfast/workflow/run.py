@@ -23,7 +23,7 @@ from holdfast.rules.seeds import drawn_float, drawn_uuid
 from holdfast.workflow import steps, waits
 from holdfast.workflow.blobs import fetch
 from holdfast.workflow.branches import Branches
-from holdfast.workflow.calls import StepCall, made_call
+from holdfast.workflow.calls import made_call
 from holdfast.workflow.ends import Continued
 from holdfast.workflow.moments import Moments
 from holdfast.workflow.options import StepKeywords
@@ -121,11 +121,11 @@ class Run:
         With *transaction* an async function gets a connection (asyncpg's) as its first argument, and what it
         writes commits with the record; a sync one is refused with `OptionInvalid`.
         """
-        return await steps.perform(self._replay, self._call(function, args, options))
+        return await steps.perform(self._replay, made_call(function, args, options))
 
     async def blob(self, function: Callable[..., Any], *args: Any, **options: Unpack[StepKeywords]) -> Blob:
         """Call a step whose result (bytes or a JSON value, up to 64 MiB) is kept apart; returns a `Blob`."""
-        call = self._call(function, args, options, apart=True)
+        call = made_call(function, args, options, apart=True)
         kept: Blob = await steps.perform(self._replay, call)
         return kept
 
@@ -139,26 +139,7 @@ class Run:
         Where lost workers or timeouts have used up the run's attempts, it gets one more, for this alone.
         """
         self._replay.branch("on_failure")
-        self._replay.makeups.append(self._call(function, args, options))
-
-    def _call(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        options: StepKeywords,
-        *,
-        apart: bool = False,
-    ) -> StepCall:
-        """Return the call of a step; raises `OptionInvalid` for a timeout that it could never use up."""
-        call, limit = made_call(function, args, options, apart=apart), self._replay.ledger.claimed.timeout
-        # A handler's own is meant for its jobs: as a step it may as well end with the attempt.
-        if options.get("timeout") is not None and call.timeout is not None and call.timeout > limit:
-            raise OptionInvalid(
-                f"timeout of step {call.name!r}",
-                call.timeout,
-                f"an attempt of this run ends after {limit:g} s: give it more, by @app.workflow(timeout=...)",
-            )
-        return call
+        self._replay.makeups.append(made_call(function, args, options))
 
     def branches(self) -> Branches:
         """Begin branches that go on at once: ``async with run.branches() as branches``."""
