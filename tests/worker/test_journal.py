@@ -207,6 +207,49 @@ async def test_lines_whose_answer_was_lost_are_written_once(
     assert lines == [("hello",), ("again",)]
 
 
+async def test_lines_in_doubt_are_written_once_though_others_go_before(
+    client: holdfast.Client,
+    work: Any,
+    db: ThrowawayDatabase,
+    probe: Probe,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last lines of another attempt, written in between, say nothing of those whose answer was lost."""
+    app, finish, run = holdfast.App(), asyncio.Event(), Database.run
+    written, losing = asyncio.Event(), asyncio.Event()
+
+    @app.job
+    async def talk(job: holdfast.Job) -> None:
+        job.log.info("hello")
+        await finish.wait()
+
+    @app.job
+    async def brief(job: holdfast.Job) -> None:
+        job.log.info("bye")
+
+    async def lose_answer(database: Database, statement: Statement[Any], *rest: Any) -> Any:
+        answer = await run(database, statement, *rest)
+        if statement.name == "append_logs" and not written.is_set():
+            written.set()
+            await losing.wait()
+            msg = "lost"
+            raise DatabaseUnavailable(msg)
+        return answer
+
+    monkeypatch.setattr(Database, "run", lose_answer)
+    await work(app)
+    talking = await client.enqueue(talk.job())
+    await written.wait()
+    ending = await client.enqueue(brief.job())
+    await probe.wait_for("attempt.ended")
+    losing.set()
+    await client.wait(ending.id, timeout=10)
+    finish.set()
+    await client.wait(talking.id, timeout=10)
+    lines = await db.fetch("select line from holdfast.job_logs order by job_id, byte_offset")
+    assert lines == [("hello",), ("bye",)]
+
+
 async def test_lines_that_the_database_refuses_are_told_to_be_lost(
     client: holdfast.Client, work: Any, db: ThrowawayDatabase, probe: Probe
 ) -> None:

@@ -44,8 +44,8 @@ class Journal(Service):
         self._progress: dict[Fence, tuple[float, str | None]] = {}
         self._writing = asyncio.Lock()
         self._in_flight: frozenset[Fence] = frozenset()
-        # Whether a write whose answer was lost may have put in what the next one holds again.
-        self._in_doubt = False
+        # Of these a write whose answer was lost may have put in lines that are to be written again.
+        self._in_doubt: set[Fence] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
@@ -141,10 +141,12 @@ class Journal(Service):
     def _take_back(self, lines: dict[Fence, list[LogLine]], error: HoldfastError) -> None:
         held = self._held.fences
         with self._lock:
-            self._in_doubt = True
             for fence, first in lines.items():
                 if fence in held:
+                    self._in_doubt.add(fence)
                     self._lines[fence] = first + self._lines.get(fence, [])
+                else:
+                    self._in_doubt.discard(fence)
         if lost := sum(len(first) for fence, first in lines.items() if fence not in held):
             self.events.emit("log.lost", error=error, lines=lost)
         self._woken.set()
@@ -164,6 +166,7 @@ class Journal(Service):
                 await self._write_patiently(lines)
             except HoldfastError as error:
                 # The outcome matters more than its log: say what was lost and go on.
+                self._in_doubt.difference_update(fences)
                 self.events.emit("log.lost", error=error, lines=len(lines))
 
     async def _write_patiently(self, lines: list[LogLine]) -> None:
@@ -175,14 +178,16 @@ class Journal(Service):
             except DatabaseUnavailable:
                 if time.monotonic() > began + PATIENCE:
                     raise
-                self._in_doubt = True
+                self._in_doubt.update(line.fence for line in lines)
                 await asyncio.sleep(PAUSE)
 
     async def _write_lines(self, lines: list[LogLine]) -> None:
         if not lines:
             return
-        held = await self._database.run(logs.append_logs(lines, again=self._in_doubt))
-        self._in_doubt = False
+        fences = {line.fence for line in lines}
+        again = not self._in_doubt.isdisjoint(fences)
+        held = await self._database.run(logs.append_logs(lines, again=again))
+        self._in_doubt -= fences
         known = set(held)
         refused = [line.fence for line in lines if line.fence.job_id not in known]
         if refused:
