@@ -155,7 +155,7 @@ class Branches:
         spot = Spot(branch, place, StepKind.CANCEL, name, None)
         # The parent stops its own branches instead, and is told by their end.  Nobody is told at a join
         # behind which the record goes on.
-        is_told = branch is not self._parent and not self._replay.goes_on(branch)
+        is_told = branch is not self._parent and not self._replay.goes_on(branch, place)
         wait = self._replay.wait if is_told else self._replay.stand
         self._joining.add(branch)
         try:

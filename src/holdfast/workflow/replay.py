@@ -115,9 +115,9 @@ class Replay(Company):
             place += 1
         return place, entry
 
-    def goes_on(self, branch: Branch) -> bool:
-        """True where the record knows of something behind what the branch has come to."""
-        return self.history.goes_on(branch.name, branch.place) or not all(
+    def goes_on(self, branch: Branch, place: int) -> bool:
+        """True where the record knows of something at this place of a branch, behind it or below."""
+        return self.history.goes_on(branch.name, place) or not all(
             branch.has_begun(child) for child in self.history.below(branch.name)
         )
 
@@ -238,7 +238,7 @@ class Replay(Company):
             if entry.name == name:
                 branch.place = place
                 return True
-        if self.goes_on(branch):
+        if self.goes_on(branch, branch.place):
             return False
         self.remember(Spot(branch, branch.place, StepKind.PATCH, name, None).note(StepState.COMPLETED))
         branch.place += 1
