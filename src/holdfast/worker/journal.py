@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
-from holdfast.errors import DatabaseUnavailable, HoldfastError, LeaseLost
+from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.rules.outcome import storable
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
@@ -191,7 +191,10 @@ class Journal(Service):
         known = set(held)
         refused = [line.fence for line in lines if line.fence.job_id not in known]
         if refused:
-            self.events.emit("log.lost", error=LeaseLost(*refused[0]), lines=len(refused))
+            msg = "attempt {1} of job {0} had ended, or lost its lease, before they were written".format(
+                *refused[0]
+            )
+            self.events.emit("log.lost", error=HoldfastError(msg), lines=len(refused))
         for fence in set(refused):
             self._lost(fence)
 
