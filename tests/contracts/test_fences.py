@@ -364,6 +364,7 @@ STALE = [older, younger, released, rescued, rescued_and_claimed, finished, never
 
 # Blocks that change live_jobs for nobody's attempt, and why they may.
 WITHOUT_FENCE = {
+    "claim_announced": "makes the attempt",
     "claim_jobs": "makes the attempt",
     "stage_jobs": "scheduled jobs, which nobody holds",
     "offer_jobs": "makes the attempt",

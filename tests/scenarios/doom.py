@@ -19,6 +19,7 @@ STANDING = ("lead", "leader_lapse")
 # How often these are sent depends on the moment, so that not every life comes to their last ones.
 RESTLESS = (
     "cancel_requests",
+    "claim_announced",
     "claim_jobs",
     "find_leftovers",
     "queue_limits",

@@ -251,7 +251,7 @@ async def test_two_schemas_side_by_side_do_not_see_each_other(dsn: str) -> None:
         async with asyncio.timeout(10):
             while "end" not in heard:  # noqa: ASYNC110 - asyncpg calls the listener, which only keeps a list
                 await asyncio.sleep(0.005)
-        assert heard == ["jobs:5:default", "end"]
+        assert heard == [f"job:{job_id}:5:default", "end"]
 
 
 async def _limits_do_not_wait(prod: Scene, staging: Scene) -> None:

@@ -23,6 +23,7 @@ from tests.store.scene import Scene, fence
 
 HOT = [
     ("attempts", "claim_jobs"),
+    ("attempts", "claim_announced"),
     ("attempts", "find_leftovers"),
     ("attempts", "claim_limited"),
     ("attempts", "complete_jobs"),
@@ -55,6 +56,7 @@ HOT = [
 ]
 # Written by the holders of attempts: each looks its rows up by job id, never among all that is held.
 FENCED = (
+    "claim_announced",
     "complete_jobs",
     "finish_jobs",
     "put_back_jobs",

@@ -67,14 +67,28 @@ async def test_an_enqueue_wakes_who_fell_asleep_after_its_snapshot(
     async with session.transaction(isolation="repeatable_read"):
         await session.execute("select count(*) from pg_class")
         await asleep(scene, "other")
-        await scene.run_on(session, jobs.enqueue_jobs(new))
-    assert await ear.all() == ["jobs:5:other"]
+        ids = [handle.id for handle in await scene.run_on(session, jobs.enqueue_jobs(new))]
+    assert await ear.all() == [f"job:{ids[0]}:5:other" if len(ids) == 1 else "jobs:5:other"]
 
 
 async def test_an_enqueue_wakes_a_sleeper_on_its_queue(scene: Scene, ear: Ear) -> None:
-    """It names the queue, so that only its workers look."""
+    """It names the queue, so that only its workers look, and the job, so that they need look for no other."""
     await asleep(scene, "mail", "other")
-    await scene.enqueue(queue="mail")
+    [job] = await scene.enqueue(queue="mail")
+    assert await ear.all() == [f"job:{job}:5:mail"]
+
+
+async def test_jobs_of_one_transaction_are_told_of_together(scene: Scene, ear: Ear) -> None:
+    """The first by its number, all others in one notification; none by it that comes after another write."""
+    await asleep(scene, "mail")
+    new = jobs.enqueue_jobs([NewJob(kind=KIND, args="{}", queue="mail")])
+    session = await scene.session()
+    async with session.transaction():
+        [first], *_ = [await scene.run_on(session, new) for _ in range(20)]
+    assert await ear.all() == [f"job:{first.id}:5:mail", "jobs:5:mail"]
+    async with session.transaction():
+        await scene.execute(session, "update holdfast.queues set paused = false")
+        await scene.run_on(session, new)
     assert await ear.all() == ["jobs:5:mail"]
 
 
@@ -118,10 +132,10 @@ async def test_nothing_is_told_before_the_commit_or_after_a_rollback(scene: Scen
     new = jobs.enqueue_jobs([NewJob(kind=KIND, args="{}", queue="mail")])
     transaction = session.transaction()
     await transaction.start()
-    await scene.run_on(session, new)
+    [job] = await scene.run_on(session, new)
     assert await ear.all() == []
     await transaction.commit()
-    assert await ear.all() == ["jobs:5:mail"]
+    assert await ear.all() == [f"job:{job.id}:5:mail"]
     transaction = session.transaction()
     await transaction.start()
     await scene.run_on(session, new)
@@ -133,8 +147,8 @@ async def test_a_paused_queue_wakes_its_sleepers_too(scene: Scene, ear: Ear) -> 
     """Its resume may commit first and find nothing: the notification is what brings the job out then."""
     await asleep(scene, "mail")
     await scene.db.fetch("update holdfast.queues set paused = true")
-    await scene.enqueue(queue="mail")
-    assert await ear.all() == ["jobs:5:mail"]
+    [job] = await scene.enqueue(queue="mail")
+    assert await ear.all() == [f"job:{job}:5:mail"]
 
 
 @pytest.mark.parametrize(("letter", "count"), [("q", 120), ("ü", 100), ("🦑", 100)])
@@ -151,8 +165,8 @@ async def test_more_queue_names_than_a_payload_holds_wake_everybody(
 async def test_a_queue_name_with_a_comma_wakes_everybody(scene: Scene, ear: Ear) -> None:
     """Names are told apart by commas; where that fails nobody is left asleep."""
     await asleep(scene, "a,b")
-    await scene.enqueue(queue="a,b")
-    assert await ear.all() == ["jobs:5:*"]
+    [job] = await scene.enqueue(queue="a,b")
+    assert await ear.all() == [f"job:{job}:5:*"]
 
 
 async def test_a_trigger_wakes_like_any_enqueue(scene: Scene, ear: Ear) -> None:
@@ -222,7 +236,7 @@ async def test_a_run_that_a_claim_passed_over_is_told_of_again(scene: Scene, ear
     """A signal locks its run until the commit, also one that is there to be claimed: then it tells of it."""
     await asleep(scene, "default")
     [run] = await scene.enqueue()
-    assert await ear.all() == ["jobs:5:default"]
+    assert await ear.all() == [f"job:{run}:5:default"]
     claimer, sender = await scene.worker(), await scene.session()
     async with sender.transaction():
         await sender.execute(rendered(f"select holdfast.send_signal({run}, 'go')", scene.db.schema))
@@ -299,7 +313,7 @@ async def test_who_has_claimed_ahead_is_told_of_what_is_more_urgent(
     await way(scene, 5)
     assert await ear.all() == []
     await way(scene, 4)
-    assert await ear.all() == ["jobs:4:mail"]
+    assert [payload.split(":")[-2:] for payload in await ear.all()] == [["4", "mail"]]
 
 
 async def test_waking_up_is_said_once(scene: Scene) -> None:

@@ -28,13 +28,17 @@ class Vigil:
         """A notification has come."""
         self._calls.append(now)
 
+    def is_due(self, now: float) -> bool:
+        """Whether it has been called so often that the next look begins to watch."""
+        return len(self._calls) == CALLS and now - self._calls[0] < WITHIN
+
     def look(self, now: float, *, found: bool) -> bool:
         """A look has found something or not; answers whether the worker keeps watch from here on."""
         if found:
             self._found_at = now
         if self.kept:
             self.kept = now - self._found_at < PATIENCE
-        elif len(self._calls) == CALLS and now - self._calls[0] < WITHIN:
+        elif self.is_due(now):
             self.kept, self._found_at = True, now
             self._calls.clear()
         return self.kept

@@ -92,6 +92,12 @@ def claim_jobs(demand: Demand) -> Statement[list[ClaimedJob]]:
     return Statement("claim_jobs", _SQL["claim_jobs"], parameters, _claimed)
 
 
+def claim_announced(demand: Demand, job_id: int) -> Statement[list[ClaimedJob]]:
+    """Claim this job if it is one of a queue without limits that nobody has yet."""
+    parameters = (demand.worker_id, job_id, list(demand.kinds))
+    return Statement("claim_announced", _SQL["claim_announced"], parameters, _claimed)
+
+
 def lock_limits(queue: str) -> Statement[list[object]]:
     """Serialise the claims of one limited queue until the transaction ends."""
     return Statement("lock_limits", _SQL["lock_limits"], (queue,), column)

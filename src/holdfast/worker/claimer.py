@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Collection, Set
@@ -79,6 +80,10 @@ class Claimer(Service):
         self._half, self._half_ahead = 0, 0
         # Whether jobs were announced since the last claim.
         self._called = False
+        # A job that was announced alone, and its queue.
+        self._announced: tuple[int, Collection[str]] | None = None
+        # How often it was woken to look at its queues, how often before it last did, and when it will anyway.
+        self._asked, self._answered, self._due_at = 0, 0, 0.0
         self._overtaking = Overtaking(buffer, config.queues)
         self._slumber = Slumber(database, lambda: self._overtaking.below)
         self._prefetch = Prefetch(slots, buffer, config.prefetch)
@@ -89,12 +94,24 @@ class Claimer(Service):
         self._slumber.begin(worker_id)
         self.wake()
 
-    def call(self, best: int = 0, queues: Collection[str] | None = None) -> None:
-        """Look now: there are new jobs in these queues, None: in any, of priority *best* or worse."""
+    def wake(self) -> None:
+        """Look at the queues at once."""
+        self._asked += 1
+        super().wake()
+
+    def call(self, best: int = 0, queues: Collection[str] | None = None, job_id: int | None = None) -> None:
+        """Look now: there are new jobs in these queues, None: in any, of priority *best* or worse.
+
+        With *job_id* there is this one alone: where nothing else is to be looked for, only that is.
+        """
         self._slumber.called()
         self._overtaking.call(best, queues)
         self._called = True
-        self.wake()
+        if job_id is None or queues is None or self._announced is not None:
+            self.wake()
+        else:
+            self._announced = job_id, queues
+            super().wake()
 
     @property
     def draining(self) -> bool:
@@ -140,6 +157,44 @@ class Claimer(Service):
 
     async def turn(self) -> float:
         """Claim once; answer how long to rest."""
+        asked, announced = self._asked, self._announced
+        self._announced = None
+        is_due = asked != self._answered or time.monotonic() >= self._due_at
+        if announced is not None and not is_due and self._may_take_from(announced[1]):
+            rest = min(await self._take(announced[0]), self._due_at - time.monotonic())
+        else:
+            rest = await self._look()
+            self._answered = asked
+        self._due_at = time.monotonic() + rest
+        return rest
+
+    def _may_take_from(self, queues: Collection[str]) -> bool:
+        """Whether no other job has a better right to a slot than one that is announced in these queues.
+
+        The last look took all there was, nothing is claimed ahead, and of all that came since we were told.
+        """
+        is_empty = not (len(self._buffer) or self._buffer.ahead)
+        limited = self._limits.known
+        return (
+            self.intake.is_open
+            and is_empty
+            and self._slots.count > self._slots.busy
+            and limited is not None
+            and limited.queues.isdisjoint(queues)
+            and self._slumber.is_deep
+        )
+
+    async def _take(self, job_id: int) -> float:
+        """Claim one job that was announced; answers how long to rest at most."""
+        if not await self.intake.claim_announced(job_id):
+            # Somebody else was faster: that says nothing of the queues.
+            return math.inf
+        self._called = False
+        self._slumber.busy()
+        return await self._rest_after_all(found=True)
+
+    async def _look(self) -> float:
+        """Look at the queues, and claim what there is; answers how long to rest."""
         intake = self.intake
         if intake.is_open:
             if intake.strays.are_due:

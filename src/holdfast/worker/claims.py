@@ -12,6 +12,7 @@ from holdfast.rules.rounds import Rounds
 from holdfast.store import attempts, workers
 from holdfast.store.attempts import Demand
 from holdfast.store.database import Database
+from holdfast.store.statement import Statement
 
 # How often what was found out is noted for those who come later, in seconds.
 NOTE_EVERY = 10.0
@@ -111,8 +112,15 @@ class Claims:
     async def _better(self, demand: Demand, below: int) -> list[ClaimedJob]:
         return await self._take(replace(demand, after=self._marks.settled_above(below, demand.queues)))
 
+    async def announced(self, demand: Demand, job_id: int) -> list[ClaimedJob]:
+        """Claim this job if it is one of a queue without limits that nobody has yet."""
+        return await self._taken(attempts.claim_announced(demand, job_id))
+
     async def _take(self, demand: Demand) -> list[ClaimedJob]:
-        claimed = await self._database.run(attempts.claim_jobs(demand))
+        return await self._taken(attempts.claim_jobs(demand))
+
+    async def _taken(self, claim: Statement[list[ClaimedJob]]) -> list[ClaimedJob]:
+        claimed = await self._database.run(claim)
         for job in claimed:
             self._marks.taken(job.queue, job.priority, job.place)
         return claimed

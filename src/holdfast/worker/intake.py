@@ -107,6 +107,15 @@ class Intake:
         self._tell(claimed)
         return claimed
 
+    async def claim_announced(self, job_id: int) -> bool:
+        """Claim this job for a free slot, if it is one of a queue without limits that nobody has yet."""
+        demand = self._demand((), limit=1, free=1)
+        with self.strays.claiming():
+            claimed = await self._claims.announced(demand, job_id)
+        self._keep(demand, claimed)
+        self._tell(claimed)
+        return bool(claimed)
+
     async def claim_better(
         self, below: int, queues: Collection[str], known: Collection[str], *, room: int
     ) -> tuple[bool, bool]:

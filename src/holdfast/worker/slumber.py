@@ -49,6 +49,11 @@ class Slumber:
         """A notification has come."""
         self._vigil.call(time.monotonic())
 
+    @property
+    def is_deep(self) -> bool:
+        """True while this worker is told of all jobs, and has no reason to keep watch instead."""
+        return self._noted == ASLEEP and not (self._vigil.kept or self._vigil.is_due(time.monotonic()))
+
     def busy(self) -> None:
         """There was something to claim."""
         self._looks = 0

@@ -156,10 +156,10 @@ class Worker:
         """React to a notification; see `store.listen`."""
         match topic:
             case "jobs":
-                best, _, names = rest.partition(":")
-                queues = None if names == "*" else self.config_queues.intersection(names.split(","))
-                if queues is None or queues:
-                    self.claimer.call(int(best), queues)
+                self._call(rest)
+            case "job":
+                number, _, rest = rest.partition(":")
+                self._call(rest, int(number))
             case "queues":
                 self.claimer.reload()
                 self.attention.wake()
@@ -170,6 +170,12 @@ class Worker:
                 self.attention.wake()
             case "drain" if rest == str(self.worker_id):
                 self.drain()
+
+    def _call(self, rest: str, job_id: int | None = None) -> None:
+        best, _, names = rest.partition(":")
+        queues = None if names == "*" else self.config_queues.intersection(names.split(","))
+        if queues is None or queues:
+            self.claimer.call(int(best), queues, job_id)
 
     @property
     def config_queues(self) -> frozenset[str]:

@@ -7,7 +7,8 @@
 -- have claimed worse ahead.  NOTIFY takes a database-wide lock at commit, so it is sent only then: a busy one looks anyway.
 -- A payload has room for 8000 bytes; where the names do not fit, or cannot be told apart, all are told to look.
 -- A paused queue wakes too: its resume may commit before this does, and would have found nothing yet.
-create function holdfast.wake(queues text[], best smallint) returns void
+-- With *job_id* it is this job alone, of one queue, which whoever is idle may claim by its number.
+create function holdfast.wake(queues text[], best smallint, job_id bigint default null) returns void
 language plpgsql
 as $$
 declare
@@ -24,7 +25,9 @@ begin
     end if;
     if waiting is not null then
         nameable := nameable and octet_length(waiting) < 7000;
-        perform pg_notify('holdfast', 'jobs:' || best || ':' || case when nameable then waiting else '*' end);
+        perform pg_notify(
+            'holdfast', coalesce('job:' || job_id, 'jobs') || ':' || best || ':' || case when nameable then waiting else '*' end
+        );
     end if;
 end
 $$;
