@@ -159,7 +159,7 @@ class Claimer(Service):
         """Claim once; answer how long to rest."""
         asked, announced = self._asked, self._announced
         self._announced = None
-        is_due = asked != self._answered or time.monotonic() >= self._due_at
+        is_due = asked != self._answered or time.monotonic() >= self._due_at or self.intake.strays.are_due
         if announced is not None and not is_due and self._may_take_from(announced[1]):
             rest = min(await self._take(announced[0]), self._due_at - time.monotonic())
         else:

@@ -56,6 +56,7 @@ returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer,
 -- name: claim_announced
 -- Claims job $2 as running, if claim_jobs could take it: the short way of that for a worker at rest that was told of one job.
 -- It looks into no line, and with neither arrays nor anything kept for later it has its answer 0.15 ms sooner.
+-- Written as num_nulls() no index of what is available can be planned for it.
 -- Locks as claim_jobs does.  Zero rows: the job is not there to be claimed, not here, or not without more ado.
 with holder as (
     select w.id from holdfast.workers w
@@ -69,7 +70,7 @@ from holdfast.jobs j
 where l.job_id = (
     select c.job_id from holdfast.live_jobs c
     where c.job_id = $2::bigint
-      and c.state = 'available' and c.concurrency_key is null and c.route_id is null and c.kind = any ($3::text[])
+      and c.state = 'available' and num_nulls(c.concurrency_key, c.route_id) = 2 and c.kind = any ($3::text[])
       and (select h.id from holder h) is not null
       and not exists (
           select from holdfast.queues q
