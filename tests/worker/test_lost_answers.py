@@ -119,13 +119,13 @@ async def test_only_who_lost_an_answer_compares_often(
     claims = (await work(app)).worker.claimer.intake._claims
     await greeted()
     assert compared == []
-    plain = claims.plain
+    taken = claims._taken
 
     async def broken(*_: Any) -> Any:
-        claims.plain = plain
+        claims._taken = taken
         raise DatabaseUnavailable("the connection broke")
 
-    claims.plain = broken
+    claims._taken = broken
     await greeted()
     assert len(compared) >= 3
 
