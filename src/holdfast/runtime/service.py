@@ -28,7 +28,9 @@ class Service:
     def __init__(self, events: Events) -> None:
         self.events = events
         self.turned_at = -math.inf
-        self._woken = asyncio.Event()
+        # Whether the next rest is cut short already, and what the present one waits for.
+        self.is_woken = False
+        self._resting: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def turn(self) -> float:
@@ -55,12 +57,13 @@ class Service:
 
     def wake(self) -> None:
         """Cut the rest short."""
-        self._woken.set()
+        self.is_woken = True
+        _end(self._resting)
 
     async def _run(self) -> None:
         failures = 0
         while True:
-            self._woken.clear()
+            self.is_woken = False
             try:
                 rest = await self.turn()
                 failures, self.turned_at = 0, time.monotonic()
@@ -70,13 +73,26 @@ class Service:
                 self.events.emit(
                     "service.failed", service=self.name, error=error, failures=failures, retry_in=rest
                 )
-                self._woken.clear()
+                self.is_woken = False
             await self._rest(rest)
 
     async def _rest(self, seconds: float) -> None:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
+        if self.is_woken:
+            return
+        # As an event with a timeout, but a third sooner at its turn: a job may wait for that.
+        loop = asyncio.get_running_loop()
+        self._resting = resting = loop.create_future()
+        timer = None if seconds == math.inf else loop.call_later(seconds, _end, resting)
+        try:
+            await resting
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+def _end(resting: asyncio.Future[None] | None) -> None:
+    if resting is not None and not resting.done():
+        resting.set_result(None)

@@ -82,7 +82,7 @@ class Journal(Service):
         self._schedule()
 
     def _schedule(self) -> None:
-        if self._loop is not None and not self._woken.is_set():
+        if self._loop is not None and not self.is_woken:
             self._loop.call_soon_threadsafe(self.wake)
 
     async def turn(self) -> float:
@@ -149,7 +149,7 @@ class Journal(Service):
                     self._in_doubt.discard(fence)
         if lost := sum(len(first) for fence, first in lines.items() if fence not in held):
             self.events.emit("log.lost", error=error, lines=lost)
-        self._woken.set()
+        self.wake()
 
     def _take_progress_back(self, unwritten: dict[Fence, tuple[float, str | None]]) -> None:
         """Leave it to the next turn, unless there is newer progress or the attempt has ended."""
