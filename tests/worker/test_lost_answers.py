@@ -119,13 +119,13 @@ async def test_only_who_lost_an_answer_compares_often(
     claims = (await work(app)).worker.claimer.intake._claims
     await greeted()
     assert compared == []
-    taken = claims._taken
+    run = claims.run
 
     async def broken(*_: Any) -> Any:
-        claims._taken = taken
+        claims.run = run
         raise DatabaseUnavailable("the connection broke")
 
-    claims._taken = broken
+    claims.run = broken
     await greeted()
     assert len(compared) >= 3
 

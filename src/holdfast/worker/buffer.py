@@ -43,6 +43,11 @@ class Buffer:
         return len(self._entries)
 
     @property
+    def is_empty(self) -> bool:
+        """True where nothing waits here, with a permit or without."""
+        return not (self._entries or self.ahead)
+
+    @property
     def ahead(self) -> int:
         """How many jobs wait here for a permit."""
         return sum(map(len, self._ahead.values())) if self._ahead else 0
@@ -94,7 +99,7 @@ class Buffer:
 
     def _entered(self, jobs: Iterable[ClaimedJob]) -> list[Entry]:
         now = time.monotonic()
-        if not (self._entries or self.ahead):
+        if self.is_empty:
             self._oldest = now
         return [(job.priority, job.place, Fence(job.id, job.attempt), now, job) for job in jobs]
 
@@ -137,7 +142,7 @@ class Buffer:
 
     def oldest(self, default: float) -> float:
         """Return a moment before which nothing was put here that waits still, by the monotonic clock."""
-        return self._oldest if self._entries or self.ahead else default
+        return default if self.is_empty else self._oldest
 
     def hunger(self, now: float) -> float:
         """Return how many seconds slots have waited for jobs so far, all of them added up."""

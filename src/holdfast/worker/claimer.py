@@ -173,11 +173,10 @@ class Claimer(Service):
 
         The last look took all there was, nothing is claimed ahead, and of all that came since we were told.
         """
-        is_empty = not (len(self._buffer) or self._buffer.ahead)
         limited = self._limits.known
         return (
             self.intake.is_open
-            and is_empty
+            and self._buffer.is_empty
             and self._slots.count > self._slots.busy
             and limited is not None
             and limited.queues.isdisjoint(queues)

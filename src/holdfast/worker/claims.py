@@ -112,14 +112,11 @@ class Claims:
     async def _better(self, demand: Demand, below: int) -> list[ClaimedJob]:
         return await self._take(replace(demand, after=self._marks.settled_above(below, demand.queues)))
 
-    async def announced(self, demand: Demand, job_id: int) -> list[ClaimedJob]:
-        """Claim this job if it is one of a queue without limits that nobody has yet."""
-        return await self._taken(attempts.claim_announced(demand, job_id))
-
     async def _take(self, demand: Demand) -> list[ClaimedJob]:
-        return await self._taken(attempts.claim_jobs(demand))
+        return await self.run(attempts.claim_jobs(demand))
 
-    async def _taken(self, claim: Statement[list[ClaimedJob]]) -> list[ClaimedJob]:
+    async def run(self, claim: Statement[list[ClaimedJob]]) -> list[ClaimedJob]:
+        """Claim from queues without limits, and remember the places of what was claimed."""
         claimed = await self._database.run(claim)
         for job in claimed:
             self._marks.taken(job.queue, job.priority, job.place)

@@ -61,6 +61,7 @@ class Intake:
     def begin(self, worker_id: int, kinds: tuple[str, ...]) -> None:
         """Claim for this worker row from now on, and just the kinds that it names."""
         self.worker_id, self._kinds = worker_id, kinds
+        self._of_one = self._demand((), limit=1, free=1)
         self.limits.forget()
         self._openings.begin(worker_id, kinds)
         self._claims = Claims(self._database)
@@ -109,10 +110,9 @@ class Intake:
 
     async def claim_announced(self, job_id: int) -> bool:
         """Claim this job for a free slot, if it is one of a queue without limits that nobody has yet."""
-        demand = self._demand((), limit=1, free=1)
         with self.strays.claiming():
-            claimed = await self._claims.announced(demand, job_id)
-        self._keep(demand, claimed)
+            claimed = await self._claims.run(attempts.claim_announced(self._of_one, job_id))
+        self._keep(self._of_one, claimed)
         self._tell(claimed)
         return bool(claimed)
 
