@@ -125,8 +125,9 @@ class App:
         """Register an ``async def`` whose first parameter is a `Run`, and whose progress outlives its worker.
 
         Only workers that know *version* claim its runs; *also* lists versions whose runs this code can go
-        on with (an empty text for runs without one).  *timeout* is for one attempt: from a claim to the next
-        wait.  *max_attempts* counts lost workers and databases; an error of its own ends a run at once.
+        on with (an empty text for runs without one).  *timeout* is how long it may go without
+        recording a step or waiting.  *max_attempts* counts timeouts and lost workers; an error of a run's own
+        ends it at once.
         """
         policy = Policy(
             queue=queue,

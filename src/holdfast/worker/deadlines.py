@@ -23,6 +23,11 @@ class Deadlines:
         if self._timer is None or due < self._timer.when():
             self._set(due)
 
+    def renew(self, limit: asyncio.Timeout, seconds: float) -> None:
+        """Let *limit* expire in so many seconds from now instead, if it is still watched."""
+        if limit in self._due:
+            self._due[limit] = asyncio.get_running_loop().time() + seconds
+
     def forget(self, limit: asyncio.Timeout) -> None:
         """Watch *limit* no longer."""
         self._due.pop(limit, None)

@@ -65,6 +65,7 @@ class RunLedger:
 
     def save(self, notes: Sequence[StepNote]) -> asyncio.Future[bool]:
         """Write places; answers whether the run is to be paused."""
+        self._renew()
         return self._scribe.hand_in(self.fence, notes)
 
     def show(self, note: StepNote) -> None:
@@ -84,11 +85,17 @@ class RunLedger:
 
     async def take_signal(self, waiter: Waiter) -> Taken | None:
         """Give a place the oldest signal of its name; None: the lease was lost."""
+        self._renew()
         return await self._insist(lambda: self._archive.take_signal(waiter))
 
     async def ask(self, statement: Statement[T]) -> T:
         """Run a statement."""
         return await self._insist(lambda: self._database.run(statement))
+
+    def _renew(self) -> None:
+        """Give a run that gets on its whole timeout again, from here."""
+        if self._running.renew is not None:
+            self._running.renew()
 
     async def _insist(self, question: Callable[[], Awaitable[T]]) -> T:
         """Ask as often as the database is away, for as long as the lease is not lost."""
@@ -104,6 +111,7 @@ class RunLedger:
 
     async def commit(self, *statements: Statement[Any]) -> list[Any]:
         """Run statements in one transaction; one that answers nothing undoes them all."""
+        self._renew()
         return await begun_anew(lambda: self._committed(statements))
 
     async def _committed(self, statements: Sequence[Statement[Any]]) -> list[Any]:
@@ -125,6 +133,7 @@ class RunLedger:
 
     async def run_on(self, connection: Connection, statement: Statement[T]) -> T:
         """Run a statement on a connection that `transaction` has lent."""
+        self._renew()
         return await run_on(connection, statement, self._database.schema)
 
     async def outside(

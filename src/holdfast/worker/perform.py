@@ -142,6 +142,7 @@ class Performer:
 
         running.stop = stop
         running.limit = limit = asyncio.timeout(None)
+        running.renew = partial(self._deadlines.renew, limit, running.claimed.timeout)
         try:
             async with limit:
                 self._deadlines.watch(limit, running.claimed.timeout)

@@ -51,7 +51,7 @@ class Running(msgspec.Struct, eq=False):
     *stop* ends the handler: it cancels the coroutine or kills the process; a thread can only be told.
     *error* is what the handler raised, for whoever wants more than its text.
     *on_settled* is called when a transaction of its own has ended it, by whichever thread learns of it first.
-    *limit* is the clock of its own timeout, where that cancels its handler.
+    *limit* is the clock of its own timeout, where that cancels its handler; *renew* begins it anew.
     *permit_recorded* is done once the database knows of the permit that it was handed; None: it was handed
     none.
     *leftover* is a thread that works on although its attempt has ended; it takes the slot until it is done.
@@ -69,6 +69,7 @@ class Running(msgspec.Struct, eq=False):
     job: Job | None = None
     leftover: asyncio.Future[Any] | None = None
     limit: asyncio.Timeout | None = None
+    renew: Callable[[], object] | None = None
     stop: Callable[[], object] | None = None
     on_settled: Callable[[], object] | None = None
 
