@@ -211,3 +211,29 @@ async def test_a_claim_that_fails_is_made_up_for_by_a_look(
     assert await client.wait(handle.id, timeout=20) == "ada"
     assert failed
     assert "claim_jobs" in claims
+
+
+async def test_an_answer_that_comes_after_the_worker_was_declared_lost_is_dropped(
+    client: holdfast.Client, at_rest: AtRest, lose: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has registered anew meanwhile, and what it claimed before is for others to decide about."""
+    app, begun, run = holdfast.App(), list[int](), Database.run
+
+    @app.job(kind="greet")
+    async def greet(job: holdfast.Job, name: str) -> None:  # noqa: ARG001
+        begun.append(job.attempt)
+
+    worker = await at_rest(app, ttl=1.0)
+    former = worker.worker_id
+
+    async def late(self: Database, statement: Statement[Any], connection: Any = None) -> Any:
+        answer = await run(self, statement, connection)
+        if statement.name == "claim_announced" and worker.worker_id == former:
+            await lose()
+            await eventually(lambda: asyncio.sleep(0, worker.worker_id not in (0, former)))
+        return answer
+
+    monkeypatch.setattr(Database, "run", late)
+    handle = await client.enqueue(greeting("ada"))
+    await client.wait(handle.id, timeout=30)
+    assert begun == [2]

@@ -176,7 +176,7 @@ async def test_a_cancel_that_comes_before_the_answer_of_the_claim_is_heard(
 
     async def late(database: Database, statement: Statement[Any], *rest: Any) -> Any:
         answer = await run(database, statement, *rest)
-        if statement.name == "claim_jobs" and answer:
+        if statement.name in ("claim_announced", "claim_jobs") and answer:
             claims.append(answer[0].id)
             told = worker.attention.turned_at
             await cancel(answer[0].id)

@@ -55,6 +55,8 @@ class Intake:
         self.limits = Limits(database, limits_age, self._limits_changed)
         self._claims, self._kinds = Claims(database), tuple[str, ...]()
         self.worker_id = 0
+        # What is wanted where one job is claimed by its number.
+        self._of_one = self._demand((), limit=1, free=1)
         self.is_closed, self.has_more = False, True
         self.strays = Strays(database, held, reporter)
 
@@ -110,9 +112,11 @@ class Intake:
 
     async def claim_announced(self, job_id: int) -> bool:
         """Claim this job for a free slot, if it is one of a queue without limits that nobody has yet."""
+        # Whoever begins anew meanwhile is another worker.
+        demand = self._of_one
         with self.strays.claiming():
-            claimed = await self._claims.run(attempts.claim_announced(self._of_one, job_id))
-        self._keep(self._of_one, claimed)
+            claimed = await self._claims.run(attempts.claim_announced(demand, job_id))
+        self._keep(demand, claimed)
         self._tell(claimed)
         return bool(claimed)
 
