@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -98,3 +99,37 @@ async def test_a_run_that_does_not_get_on_is_cut_off(
     with pytest.raises(holdfast.JobFailed, match=r"attempts exhausted \(2 of 2\): timed out after 60 s"):
         await client.wait(handle.id, timeout=30)
     assert calls == ["one", *["stuck"] * 4]
+
+
+async def test_a_sync_step_without_a_timeout_has_that_of_its_run_although_others_get_on(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """A thread that hangs is not held for ever, and the error says for how long it was."""
+    go, errors = threading.Event(), list[str]()
+
+    def hang() -> None:
+        go.wait(60)
+
+    async def go_on() -> None:
+        await asyncio.sleep(0.1)
+
+    @app.workflow(max_attempts=1, timeout=2)
+    async def order(run: holdfast.Run) -> None:
+        async with run.branches() as branches:
+            hanging = branches.start("hangs", caught(run))
+            for _ in range(30):
+                await run.step(go_on)
+        errors.append(hanging.result())
+
+    async def caught(run: holdfast.Run) -> str:
+        try:
+            await run.step(hang, max_attempts=1)
+        except TimeoutError as error:
+            return str(error)
+        return "nothing"
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    await client.wait(handle.id, timeout=30)
+    go.set()
+    assert errors == ["step 'hang' took longer than 2 s"]

@@ -149,7 +149,9 @@ class _Trial:
             raise
 
     def _late(self) -> TimeoutError:
-        return TimeoutError(f"step {self._call.name!r} took longer than {self._call.timeout:g} s")
+        # A sync function without a timeout of its own has the run's: that renews itself where others get on.
+        own, of_run = self._call.timeout, self._replay.ledger.claimed.timeout
+        return TimeoutError(f"step {self._call.name!r} took longer than {own or of_run:g} s")
 
     async def _outside(self, args: tuple[Any, ...]) -> Any:
         call, arguments = self._call, "{}"
