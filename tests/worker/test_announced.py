@@ -133,7 +133,7 @@ async def test_what_nobody_announced_is_found_while_others_are_announced_one_by_
             name, others = await greeted.get(), others + 1
     # A look is due after 20 ms, in which no machine does as many as this.
     assert others < 100
-    assert worker.claimer._slumber.is_deep
+    assert worker.claimer._slumber.is_told_of_all
 
 
 async def test_one_that_is_called_again_and_again_keeps_watch(
@@ -146,6 +146,7 @@ async def test_one_that_is_called_again_and_again_keeps_watch(
 ) -> None:
     """As for calls that name no job: it tells those who enqueue that it looks by itself."""
     monkeypatch.setattr(vigil, "WITHIN", 60.0)
+    monkeypatch.setattr(vigil, "PATIENCE", 60.0)
     worker = await at_rest(app)
     for nth in range(1, vigil.CALLS):
         worker.notified("job", f"{999_000 + nth}:5:default")
@@ -166,7 +167,7 @@ async def test_a_limited_queue_is_claimed_by_its_limit(
 
 
 async def test_a_job_announced_while_all_slots_are_taken_is_claimed_when_one_is_free(
-    client: holdfast.Client, at_rest: AtRest, claims: list[str]
+    client: holdfast.Client, at_rest: AtRest, claims: list[str], db: ThrowawayDatabase, eventually: Any
 ) -> None:
     """And not by its number: another one may have a better right to the slot by then."""
     app, begun, gate = holdfast.App(), asyncio.Queue[int](), asyncio.Event()
@@ -181,6 +182,8 @@ async def test_a_job_announced_while_all_slots_are_taken_is_claimed_when_one_is_
     assert await begun.get() == 1
     claims.clear()
     await client.enqueue(stay.job(2))
+    # It has looked at its slots, and asks not to be told of more.
+    await eventually(lambda: db.value("select wakes_below = 0 from holdfast.workers"))
     await client.enqueue(stay.job(3), priority=0)
     gate.set()
     async with asyncio.timeout(20):

@@ -101,14 +101,18 @@ async def test_a_run_that_does_not_get_on_is_cut_off(
     assert calls == ["one", *["stuck"] * 4]
 
 
-async def test_a_sync_step_without_a_timeout_has_that_of_its_run_although_others_get_on(
-    client: holdfast.Client, work: Any, app: holdfast.App
+@pytest.mark.parametrize("hangs", ["a thread", "a coroutine"])
+async def test_a_step_without_a_timeout_has_that_of_its_run_although_others_get_on(
+    client: holdfast.Client, work: Any, app: holdfast.App, hangs: str
 ) -> None:
-    """A thread that hangs is not held for ever, and the error says for how long it was."""
+    """One that hangs is not waited for for ever, and the error says for how long it was."""
     go, errors = threading.Event(), list[str]()
 
     def hang() -> None:
         go.wait(60)
+
+    async def hang_on_loop() -> None:
+        await asyncio.Event().wait()
 
     async def go_on() -> None:
         await asyncio.sleep(0.1)
@@ -123,7 +127,7 @@ async def test_a_sync_step_without_a_timeout_has_that_of_its_run_although_others
 
     async def caught(run: holdfast.Run) -> str:
         try:
-            await run.step(hang, max_attempts=1)
+            await run.step(hang if hangs == "a thread" else hang_on_loop, name="hang")
         except TimeoutError as error:
             return str(error)
         return "nothing"
@@ -133,3 +137,23 @@ async def test_a_sync_step_without_a_timeout_has_that_of_its_run_although_others
     await client.wait(handle.id, timeout=30)
     go.set()
     assert errors == ["step 'hang' took longer than 2 s"]
+
+
+async def test_who_only_looks_for_a_signal_does_not_get_on(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """It looks twice a second while another branch is at work, and records nothing by that."""
+
+    async def stick() -> None:
+        await asyncio.Event().wait()
+
+    @app.workflow(max_attempts=1, timeout=1.5)
+    async def order(run: holdfast.Run) -> None:
+        async with run.branches() as branches:
+            branches.start("stuck", run.step(stick, timeout=60))
+            await run.wait_signal("go")
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    with pytest.raises(holdfast.JobFailed, match=r"timed out after 1.5 s in which it recorded nothing"):
+        await client.wait(handle.id, timeout=30)

@@ -126,8 +126,8 @@ class App:
 
         Only workers that know *version* claim its runs; *also* lists versions whose runs this code can go
         on with (an empty text for runs without one).  *timeout* is how long it may go without
-        recording a step or waiting.  *max_attempts* counts timeouts and lost workers; an error of a run's own
-        ends it at once.
+        recording a step or waiting.  *max_attempts* counts timeouts, lost workers and databases; an error of
+        its own ends a run at once.
         """
         policy = Policy(
             queue=queue,

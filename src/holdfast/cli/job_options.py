@@ -24,7 +24,9 @@ def job_options(
     queue: Annotated[str | None, typer.Option(metavar="NAME", help="The queue.")] = None,
     priority: Annotated[int | None, typer.Option(metavar="0-9", help="0 goes first.")] = None,
     max_attempts: Annotated[int | None, typer.Option(metavar="N", help="How often it may fail.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="For one attempt, such as 90s.")] = None,
+    timeout: Annotated[
+        str | None, typer.Option(help="For one attempt, of a run between two records, such as 90s.")
+    ] = None,
     run_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not before 2026-03-01T12:00Z.")] = None,
     delay: Annotated[str | None, typer.Option(help="Not before 5m have passed.")] = None,
     retry: Annotated[

@@ -157,11 +157,12 @@ class Claimer(Service):
 
     async def turn(self) -> float:
         """Claim once; answer how long to rest."""
-        asked, announced = self._asked, self._announced
-        self._announced = None
-        is_due = asked != self._answered or time.monotonic() >= self._due_at or self.intake.strays.are_due
+        asked, announced, due_at = self._asked, self._announced, self._due_at
+        # Unless this turn ends well the next one looks.
+        self._announced, self._due_at = None, 0.0
+        is_due = asked != self._answered or time.monotonic() >= due_at or self.intake.strays.are_due
         if announced is not None and not is_due and self._may_take_from(announced[1]):
-            rest = min(await self._take(announced[0]), self._due_at - time.monotonic())
+            rest = min(await self._take(announced[0]), due_at - time.monotonic())
         else:
             rest = await self._look()
             self._answered = asked
@@ -169,18 +170,20 @@ class Claimer(Service):
         return rest
 
     def _may_take_from(self, queues: Collection[str]) -> bool:
-        """Whether no other job has a better right to a slot than one that is announced in these queues.
+        """Whether no other job is known to have a better right to a slot than one that is announced here.
 
-        The last look took all there was, nothing is claimed ahead, and of all that came since we were told.
+        The last look took all there was, nothing is claimed ahead, and of all that comes we are told.  What a
+        claim in a hurry passed over, or was enqueued by whoever saw us awake, a look finds that is due soon.
         """
         limited = self._limits.known
         return (
             self.intake.is_open
+            and not self.intake.has_more
             and self._buffer.is_empty
             and self._slots.count > self._slots.busy
             and limited is not None
             and limited.queues.isdisjoint(queues)
-            and self._slumber.is_deep
+            and self._slumber.is_told_of_all
         )
 
     async def _take(self, job_id: int) -> float:

@@ -85,8 +85,10 @@ class RunLedger:
 
     async def take_signal(self, waiter: Waiter) -> Taken | None:
         """Give a place the oldest signal of its name; None: the lease was lost."""
-        self._renew()
-        return await self._insist(lambda: self._archive.take_signal(waiter))
+        taken = await self._insist(lambda: self._archive.take_signal(waiter))
+        if taken is not None and taken.text is not None:
+            self._renew()
+        return taken
 
     async def ask(self, statement: Statement[T]) -> T:
         """Run a statement."""
@@ -142,11 +144,10 @@ class RunLedger:
         call: Callable[[], Any],
         handler: Handler[Any, Any] | None,
         arguments: str,
-        timeout: float | None,
+        timeout: float,
     ) -> Any:
         """Run a sync function in a thread or a process; raises `StepTimedOut`."""
-        limit = self.claimed.timeout if timeout is None else timeout
-        own = Running.now(msgspec.structs.replace(self.claimed, timeout=limit, args=arguments))
+        own = Running.now(msgspec.structs.replace(self.claimed, timeout=timeout, args=arguments))
         try:
             if executor is Executor.THREAD:
                 return await self._places.in_thread(own, call)

@@ -216,6 +216,8 @@ class Performer:
                 return decide.released("the worker is stopping")
             case TimedOut():
                 text = f"timed out after {running.claimed.timeout:g} s"
+                if self._is_run(running.claimed.kind):
+                    text += " in which it recorded nothing"
                 return self._failed(running, Failure(text, text))
             case LeaseLost(job_id=job_id, attempt=attempt) if running.fence == Fence(job_id, attempt):
                 return decide.released(one_line(error))

@@ -50,8 +50,8 @@ class Slumber:
         self._vigil.call(time.monotonic())
 
     @property
-    def is_deep(self) -> bool:
-        """True while this worker is told of all jobs, and has no reason to keep watch instead."""
+    def is_told_of_all(self) -> bool:
+        """True while this worker is to be told of all jobs, and has no reason to keep watch instead."""
         return self._noted == ASLEEP and not (self._vigil.kept or self._vigil.is_due(time.monotonic()))
 
     def busy(self) -> None:

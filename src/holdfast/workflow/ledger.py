@@ -66,11 +66,11 @@ class Ledger(Protocol):
         call: Callable[[], Any],
         handler: Handler[Any, Any] | None,
         arguments: str,
-        timeout: float | None,
+        timeout: float,
     ) -> Any:
         """Run a sync function in a thread (*call*) or a process (*handler* with JSON *arguments*).
 
-        Raises `StepTimedOut` after *timeout* seconds, or those of the attempt where it is None.
+        Raises `StepTimedOut` after *timeout* seconds.
         """
 
     def completion(self, value: Any) -> Statement[list[int]]:

@@ -44,6 +44,8 @@ class _Trial:
 
     def __init__(self, replay: Replay, spot: Spot, call: StepCall) -> None:
         self._replay, self._spot, self._call = replay, spot, call
+        # The run's own timeout would not end it while other branches get on.
+        self._longest = replay.ledger.claimed.timeout if call.timeout is None else call.timeout
         self._tries = spot.entry.tries if spot.entry is not None else 0
         self._snoozes = _snoozes(spot.entry)
         self._began = 0.0
@@ -131,7 +133,7 @@ class _Trial:
 
     async def _called(self, args: tuple[Any, ...]) -> Any:
         """Call the function, and await on the loop what it gives to be awaited, wherever it was called."""
-        call, limit = self._call, asyncio.timeout(self._call.timeout)
+        call, limit = self._call, asyncio.timeout(self._longest)
         try:
             if call.executor is Executor.LOOP:
                 value = call.function(*args, **call.kwargs)
@@ -149,9 +151,7 @@ class _Trial:
             raise
 
     def _late(self) -> TimeoutError:
-        # A sync function without a timeout of its own has the run's: that renews itself where others get on.
-        own, of_run = self._call.timeout, self._replay.ledger.claimed.timeout
-        return TimeoutError(f"step {self._call.name!r} took longer than {own or of_run:g} s")
+        return TimeoutError(f"step {self._call.name!r} took longer than {self._longest:g} s")
 
     async def _outside(self, args: tuple[Any, ...]) -> Any:
         call, arguments = self._call, "{}"
@@ -159,7 +159,7 @@ class _Trial:
             assert call.process is not None  # noqa: S101 - made for every process
             arguments = call.process.signature.encode(args, call.kwargs)
         return await self._replay.ledger.outside(
-            call.executor, lambda: call.function(*args, **call.kwargs), call.process, arguments, call.timeout
+            call.executor, lambda: call.function(*args, **call.kwargs), call.process, arguments, self._longest
         )
 
     async def _in_transaction(self) -> None:
