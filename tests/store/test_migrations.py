@@ -109,8 +109,10 @@ async def test_whoever_comes_second_waits_whatever_timeouts_its_role_has(
         rival = Database(replace(bare.config, dsn=address, application_name="rival"))
         await rival.open()
         stack.push_async_callback(rival.close)
-        holding = await bare.connect()
+        # In a transaction pg_stat_activity stays as it was when it was first asked.
+        holding, looking = await bare.connect(), await bare.connect()
         stack.callback(holding.terminate)
+        stack.callback(looking.terminate)
         transaction = holding.transaction()
         await transaction.start()
         await holding.execute(
@@ -119,7 +121,7 @@ async def test_whoever_comes_second_waits_whatever_timeouts_its_role_has(
         turn = asyncio.create_task(waited_for_its_turn(rival, setting))
         async with asyncio.timeout(20):
             # A lock wait has no event.
-            while not (turn.done() or await holding.fetchval(RIVAL_OUTLASTS_ITS_TIMEOUT)):  # noqa: ASYNC110
+            while not (turn.done() or await looking.fetchval(RIVAL_OUTLASTS_ITS_TIMEOUT)):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         await transaction.rollback()
         assert await turn == "50ms"
