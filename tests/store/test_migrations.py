@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
+from asyncpg.transaction import Transaction
 
 import holdfast
 from holdfast.errors import (
@@ -74,6 +75,18 @@ def test_migrations_are_numbered_without_a_gap() -> None:
     assert [step.number for step in migrations()] == list(range(1, newest() + 1))
 
 
+async def held(bare: Database, stack: AsyncExitStack) -> tuple[Transaction, Connection]:
+    """Hold the lock of migrations; answers the transaction that does, and a session to look on from."""
+    # In a transaction pg_stat_activity stays as it was when it was first asked.
+    holding, looking = await bare.connect(), await bare.connect()
+    stack.callback(holding.terminate)
+    stack.callback(looking.terminate)
+    transaction = holding.transaction()
+    await transaction.start()
+    await holding.execute("select pg_advisory_xact_lock(hashtext('holdfast migrate'), hashtext('bare_test'))")
+    return transaction, looking
+
+
 async def test_two_that_migrate_at_once_apply_every_step_once(bare: Database) -> None:
     """Both wait for the lock and are let go together; between them they apply each step exactly once."""
     async with AsyncExitStack() as stack:
@@ -81,16 +94,10 @@ async def test_two_that_migrate_at_once_apply_every_step_once(bare: Database) ->
         for rival in rivals:
             await rival.open()
             stack.push_async_callback(rival.close)
-        holding = await bare.connect()
-        stack.callback(holding.terminate)
-        transaction = holding.transaction()
-        await transaction.start()
-        await holding.execute(
-            "select pg_advisory_xact_lock(hashtext('holdfast migrate'), hashtext('bare_test'))"
-        )
+        transaction, looking = await held(bare, stack)
         runs = [asyncio.create_task(migrate.migrate(rival)) for rival in rivals]
         async with asyncio.timeout(20):
-            while await holding.fetchval(RIVALS_WAITING) < 2:  # noqa: ASYNC110 - a lock wait has no event
+            while await looking.fetchval(RIVALS_WAITING) < 2:  # noqa: ASYNC110 - a lock wait has no event
                 await asyncio.sleep(0.005)
         await transaction.rollback()
         applied = [step.number for run in runs for step in await run]
@@ -109,15 +116,7 @@ async def test_whoever_comes_second_waits_whatever_timeouts_its_role_has(
         rival = Database(replace(bare.config, dsn=address, application_name="rival"))
         await rival.open()
         stack.push_async_callback(rival.close)
-        # In a transaction pg_stat_activity stays as it was when it was first asked.
-        holding, looking = await bare.connect(), await bare.connect()
-        stack.callback(holding.terminate)
-        stack.callback(looking.terminate)
-        transaction = holding.transaction()
-        await transaction.start()
-        await holding.execute(
-            "select pg_advisory_xact_lock(hashtext('holdfast migrate'), hashtext('bare_test'))"
-        )
+        transaction, looking = await held(bare, stack)
         turn = asyncio.create_task(waited_for_its_turn(rival, setting))
         async with asyncio.timeout(20):
             # A lock wait has no event.
