@@ -115,9 +115,9 @@ class Run:
 
         *name* stands for it in the record (the function's name where it is not given); *kwargs* are arguments
         by name.  *max_attempts*, *retry* and *timeout* are as for a job; where they are not given, it is one
-        try without a limit, or the policy of a handler.  *executor* is ``loop``, ``thread`` or ``process``.
-        A `Retry` that the function returns is a failed try, a `Snooze` one that does not count; a `Cancel`
-        fails the step at once.
+        try within the run's own timeout, or the policy of a handler.  *executor* is ``loop``, ``thread`` or
+        ``process``.  A `Retry` that the function returns is a failed try, a `Snooze` one that does not count;
+        a `Cancel` fails the step at once.
         With *transaction* an async function gets a connection (asyncpg's) as its first argument, and what it
         writes commits with the record; a sync one is refused with `OptionInvalid`.
         """
