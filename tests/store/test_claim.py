@@ -1,7 +1,6 @@
 """Who gets which job: order, buffer, pause, kinds, and claims that race with everything else."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from holdfast.model.audit import Mandate
 from holdfast.model.job import ClaimedJob, JobState, UniquePolicy
 from holdfast.model.outcome import Outcome, PutBack
 from holdfast.store import attempts, workers
-from holdfast.store.attempts import Demand, Fence, Returned
+from holdfast.store.attempts import Fence, Returned
 from holdfast.store.interventions import cancel_jobs, discard_jobs, retry_jobs
 from holdfast.store.sqlfile import rendered
 from tests.store.scene import KIND, Scene, fence
@@ -285,15 +284,9 @@ async def test_a_job_replaced_while_a_claim_waits_is_never_run_with_its_former_a
     assert [job.args for job in await scene.claim(worker)] == ['{"n": 2}']
 
 
-async def announced(scene: Scene, worker: int, job_id: int) -> list[int]:
-    """Claim one job by its number, as a worker at rest does; answers the jobs that it got."""
-    demand = Demand(worker_id=worker, queues=(), kinds=(KIND,), limit=1, free=1)
-    return ids(await scene.run(attempts.claim_announced(demand, job_id)))
-
-
 async def test_an_announced_job_is_claimed_as_any_other(scene: Scene) -> None:
     """It comes with all that a claim from its line would have brought, and runs."""
-    worker, demand = await scene.worker(), Demand(worker_id=1, queues=(), kinds=(KIND,), limit=1, free=1)
+    worker = await scene.worker()
     options = {
         "args": '{"n": 1}',
         "tags": ["t"],
@@ -303,7 +296,7 @@ async def test_an_announced_job_is_claimed_as_any_other(scene: Scene) -> None:
     }
     one, other = await scene.enqueue(2, **options)
     (by_line,) = await scene.claim(worker, limit=1)
-    (by_number,) = await scene.run(attempts.claim_announced(replace(demand, worker_id=worker), other))
+    (by_number,) = await scene.claim_announced(worker, other)
     assert (by_line.id, by_number.id) == (one, other)
     same = {"id": 0, "place": 0, "claimed": 0.0, "enqueued": 0.0}
     assert structs.replace(by_number, **same) == structs.replace(by_line, **same)
@@ -332,19 +325,18 @@ async def test_an_announced_job_that_no_claim_could_take_is_left(scene: Scene, c
     (job_id,) = await scene.enqueue()
     await scene.db.fetch(change)
     before = await scene.dump()
-    assert await announced(scene, worker, job_id) == []
+    assert await scene.claim_announced(worker, job_id) == []
     assert await scene.claim(worker) == []
     assert await scene.dump() == before
 
 
 async def test_an_announced_job_goes_to_one_of_all_who_were_told(scene: Scene) -> None:
     """The others do not wait for whoever is faster, and get nothing once that has it."""
-    worker, demand = await scene.worker(), Demand(worker_id=1, queues=(), kinds=(KIND,), limit=1, free=1)
+    worker = await scene.worker()
     (job_id,) = await scene.enqueue()
     session = await scene.session()
     async with session.transaction():
-        claim = attempts.claim_announced(replace(demand, worker_id=worker), job_id)
-        assert ids(await scene.run_on(session, claim)) == [job_id]
-        assert await announced(scene, worker, job_id) == []
-    assert await announced(scene, worker, job_id) == []
+        assert ids(await scene.claim_announced(worker, job_id, session)) == [job_id]
+        assert await scene.claim_announced(worker, job_id) == []
+    assert await scene.claim_announced(worker, job_id) == []
     assert await scene.db.value("select attempt from holdfast.live_jobs") == 1

@@ -191,6 +191,25 @@ async def test_a_job_announced_while_all_slots_are_taken_is_claimed_when_one_is_
     assert "claim_announced" not in claims
 
 
+async def test_a_job_that_is_announced_goes_before_none_that_is_known_to_wait(
+    client: holdfast.Client, db: ThrowawayDatabase, at_rest: AtRest
+) -> None:
+    """The last look left some behind as there was no room: the slot that is free now is theirs."""
+    app, begun = holdfast.App(), asyncio.Queue[str]()
+
+    @app.job(kind="greet")
+    async def greet(name: str) -> None:
+        begun.put_nowait(name)
+
+    worker = await at_rest(app, slots=1, prefetch=0)
+    await silent(client, db, "ada")
+    job_id = await silent(client, db, "grace")
+    worker.claimer.intake.has_more = True
+    worker.notified("job", f"{job_id}:5:default")
+    async with asyncio.timeout(20):
+        assert [await begun.get(), await begun.get()] == ["ada", "grace"]
+
+
 async def test_a_claim_that_fails_is_made_up_for_by_a_look(
     client: holdfast.Client,
     app: holdfast.App,

@@ -1,6 +1,7 @@
 """Timeouts of handlers share a timer, and each of them is kept."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -46,6 +47,37 @@ async def test_what_is_forgotten_is_left_alone() -> None:
         deadlines.watch(early, 0.01)
         deadlines.forget(early)
         assert await kept(deadlines, 0.02)
+    assert not early.expired()
+
+
+async def test_a_deadline_that_is_renewed_is_kept_from_then_on() -> None:
+    """As often as it is, and also where the timer was set for an earlier moment."""
+    deadlines, limit, loop = Deadlines(), asyncio.timeout(None), asyncio.get_running_loop()
+    begun = loop.time()
+    with suppress(TimeoutError):
+        async with limit:
+            deadlines.watch(limit, 0.05)
+            for _ in range(3):
+                deadlines.renew(limit, 0.2)
+                await asyncio.sleep(0)
+            await asyncio.Event().wait()
+    assert limit.expired()
+    assert loop.time() - begun >= 0.2
+
+
+async def test_what_has_ended_is_not_renewed() -> None:
+    """Neither one that is over, for to end it again would be an error, nor one that was forgotten."""
+    deadlines, over, early = Deadlines(), asyncio.timeout(None), asyncio.timeout(None)
+    with suppress(TimeoutError):
+        async with over:
+            deadlines.watch(over, 0.01)
+            await asyncio.Event().wait()
+    async with asyncio.timeout(20), early:
+        deadlines.watch(early, 0.01)
+        deadlines.forget(early)
+        for limit in (over, early):
+            deadlines.renew(limit, 0.01)
+        assert await kept(deadlines, 0.05)
     assert not early.expired()
 
 

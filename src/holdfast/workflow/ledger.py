@@ -25,7 +25,8 @@ class StepTimedOut(Exception):
 class Ledger(Protocol):
     """The way of one attempt of a run to the database and to the executors: a worker's, in a worker.
 
-    Every write raises `LeaseLost` once another attempt may own the run.  *heard* is when the claim was
+    Every write raises `LeaseLost` once another attempt may own the run; places that are written and signals
+    that are taken begin its timeout anew.  *heard* is when the claim was
     answered, by the monotonic clock.
     """
 

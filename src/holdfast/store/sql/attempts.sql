@@ -55,7 +55,7 @@ returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer,
 
 -- name: claim_announced
 -- Claims job $2 as running, if claim_jobs could take it: the short way of that for a worker at rest that was told of one job.
--- It looks into no line, and with neither arrays nor anything kept for later it has its answer 0.15 ms sooner.
+-- It looks into no line, and keeps nothing for later: arrays and a materialized part cost 0.08 ms of a process that has slept.
 -- Written as num_nulls() no index of what is available can be planned for it.
 -- Locks as claim_jobs does.  Zero rows: the job is not there to be claimed, not here, or not without more ado.
 with holder as (
