@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.runners.logs import LogIntake, LogPatch
 from holdfast.store.log_chunks import StreamKey
-from tests.maintenance.test_deliveries import receiving
+from tests.maintenance.receiver import receiving
 from tests.store.scene import Scene, fence
 
 pytestmark = pytest.mark.usefixtures("here")

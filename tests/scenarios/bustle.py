@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +13,12 @@ import asyncpg
 import holdfast
 from holdfast.cli.wiring import WorkerProcess
 from holdfast.maintenance.config import MaintenanceConfig
+from holdfast.model.delivery import QUEUE as DELIVERIES
+from holdfast.runners.courier import Courier
 from holdfast.store.database import DatabaseConfig
 from holdfast.store.sqlfile import rendered
 from holdfast.worker.config import WorkerConfig
+from holdfast.worker.worker import Worker
 
 TTL = 1.0
 NOTE = "insert into holdfast.diary (job_id, attempt, what) values ($1, $2, $3)"
@@ -94,6 +98,10 @@ async def go(run: holdfast.Run, plan: list[Any], way: str) -> None:
             case "stumble":
                 with suppress(RuntimeError):
                     await run.step(stumble, name=here, max_attempts=2, retry=SOON)
+            case "vow":
+                vow, undo = f"vow {here}", f"undo {here}"
+                await run.step(write, run.id, run.attempt, vow, name=vow, transaction=True)
+                run.on_failure(write, run.id, run.attempt, undo, name=undo, transaction=True)
             case "rest":
                 await run.sleep(how[0])
             case "ask":
@@ -110,6 +118,24 @@ async def go(run: holdfast.Run, plan: list[Any], way: str) -> None:
                 raise RuntimeError(leg)
 
 
+class Carrier:
+    """Carries deliveries beside the work of a process, under a lease as short as that of the work."""
+
+    def __init__(self, process: WorkerProcess, config: WorkerConfig) -> None:
+        app = Courier(process.database, private=True).app()
+        self._worker = Worker(app, process.database, config, process.events)
+        assert process.notifications is not None
+        process.notifications.subscribe(self._worker.notified)
+
+    async def start(self) -> None:
+        """Begin."""
+        await self._worker.start()
+
+    async def stop(self) -> None:
+        """End, when what is under way has."""
+        await self._worker.stop()
+
+
 async def work(dsn: str, schema: str, slots: int) -> None:
     """Work until SIGTERM; only a notification lets this worker find what came while it slept."""
     ended = asyncio.Event()
@@ -118,6 +144,7 @@ async def work(dsn: str, schema: str, slots: int) -> None:
     database = DatabaseConfig(dsn=dsn, schema=schema, pool_size=3)
     config = WorkerConfig(database=database, queues=QUEUES, slots=slots, ttl=TTL, poll=600, grace=1.0)
     process = WorkerProcess(app, config, maintenance=MaintenanceConfig(leader_ttl=0.5, count_rest=0.5))
+    process.parts.append(Carrier(process, replace(config, queues=(DELIVERIES,))))
     await process.start()
     await ended.wait()
     await process.stop()

@@ -95,7 +95,8 @@ class Life:
 
     async def live(self) -> list[str]:
         """Let a runner do one command, from its registration to its goodbye; answers what went wrong."""
-        job_id = await self._yard.enqueue(SCRIPT, env={"LONG": LONG_SPEC}, artifacts=["kept.txt"])
+        handle = await self._yard.enqueue(SCRIPT, env={"LONG": LONG_SPEC}, artifacts=["kept.txt"])
+        job_id = handle.id
         async with Ferry(self._yard.port) as ferry:
             ferry.carry = self._carry
             runner = await self._yard.start_runner(f"runner-{job_id}", ferry.address, "--once")
@@ -247,7 +248,9 @@ async def test_no_storm_loses_or_doubles_a_job(dsn: str, tmp_path: Path) -> None
             await ground.start_runner(f"runner-{nth}", ferry.address, "--slots=3")
         # One of the long ones is left for whoever comes last.
         await ground.until("select count(*) = 2 from holdfast.workers where name like 'runner-_'")
-        said = {await ground.enqueue(script, max_attempts=9, retry=SOON): text for script, text in COMMANDS}
+        said = {
+            (await ground.enqueue(script, max_attempts=9, retry=SOON)).id: text for script, text in COMMANDS
+        }
         await ground.until(RUNS_A_LONG_ONE, "runner-0", list(said)[:LONG_ONES])
         storms[0].silent.set()
         await ground.until("select count(*) > 0 from holdfast.attempts where outcome = 'lost'")
@@ -278,9 +281,8 @@ async def test_a_runner_on_an_island_of_its_own_loses_and_doubles_nothing(dsn: s
         ground.host, ground.namespace = ADDRESSES[0], islands.names[0]
         await ground.open()
         islands.loss, islands.doubling, islands.delay = 0.05, 0.1, 0.04
-        address = f"http://{ground.host}:{ground.port}"
-        await ground.start_runner("islander", address, "--slots=4", namespace=islands.names[1])
-        said = {await ground.enqueue(script, max_attempts=1): text for script, text in ISLAND_COMMANDS}
+        await ground.start_runner("islander", ground.address, "--slots=4", namespace=islands.names[1])
+        said = {(await ground.enqueue(script, max_attempts=1)).id: text for script, text in ISLAND_COMMANDS}
         await ground.until("select count(*) > 2 from holdfast.live_jobs where state = 'running'")
         islands.cut = True
         await asyncio.sleep(CUT)

@@ -28,6 +28,30 @@ VIEWS = [
     ) d on d.job_id = e.job_id and d.attempt = e.attempt
     where e.claimed_at is not null and d.began_at < e.ended_at
     """,
+    # A run whose worker dies as it makes up for things, after all its attempts, is left to a person.
+    """
+    create view holdfast.vows as
+    select d.job_id, substr(d.what, 5) as vow,
+           case when f.outcome = 'completed' then false
+                when f.reason like 'worker %' then exists (
+                    select from holdfast.diary u
+                    where u.job_id = d.job_id and u.what = 'undo ' || substr(d.what, 5)
+                )
+                else true end as is_due
+    from holdfast.diary d left join holdfast.finished_jobs f on f.job_id = d.job_id
+    where d.what like 'vow %'
+    """,
+    # An end that somebody's retry took back is an attempt like others, and may have been told.
+    """
+    create view holdfast.tellable as
+    select e.job_id, e.attempt, 'job.' || e.outcome as event, e.finished_at as at, false as is_undone
+    from holdfast.finished_jobs e where e.kind <> 'holdfast:deliver'
+    union all
+    select e.job_id, e.attempt, case when e.outcome in ('completed', 'failed', 'cancelled') then 'job.'
+                                     else 'attempt.' end || e.outcome,
+           e.ended_at, e.outcome in ('completed', 'failed', 'cancelled')
+    from holdfast.attempts e join holdfast.jobs j on j.id = e.job_id and j.kind <> 'holdfast:deliver'
+    """,
 ]
 AT_ONCE = """
     select s.job_id, s.attempt, s.queue, s.key, count(*) from holdfast.spells s
@@ -44,7 +68,7 @@ TRUTHS = {
     ),
     "nothing is left behind": """
         select 'live', job_id from holdfast.live_jobs
-        union all select 'assigned', job_id from holdfast.assignments
+        union all select 'assigned', job_id from holdfast.assignments where outcome is null
         union all select 'suspended', run_id from holdfast.suspensions where not paused
         union all select 'ended', job_id from holdfast.ends where job_id not in (select id from holdfast.jobs)
     """,
@@ -63,11 +87,15 @@ TRUTHS = {
         where b.ended_at > a.claimed_at or a.claimed_at > a.started_at or a.started_at > a.ended_at
     """,
     "what its handler brought to an end, had a handler that ended": """
-        select e.* from holdfast.ends e join holdfast.jobs j on j.id = e.job_id and j.kind = 'task'
+        select e.* from holdfast.ends e
+        join holdfast.jobs j on j.id = e.job_id and j.kind in ('task', 'command')
         where e.outcome in ('completed', 'retried', 'snoozed') and not exists (
             select from holdfast.diary d
             where d.job_id = e.job_id and d.attempt = e.attempt and d.what = 'ended' and d.at <= e.ended_at
         )
+    """,
+    "no program runs beside another one of its job": """
+        select job_id, attempt from holdfast.diary where what = 'beside-another'
     """,
     "an effect is there exactly where its job completed": differing(
         "select job_id, attempt from holdfast.diary where what = 'done'",
@@ -95,7 +123,7 @@ TRUTHS = {
         select f.job_id, f.failures, f.outcome from holdfast.finished_jobs f
         join holdfast.jobs j on j.id = f.job_id and j.revision = 0
         left join holdfast.attempts a on a.job_id = f.job_id and a.outcome not in ('released', 'snoozed')
-        where f.kind = 'task' and f.outcome <> 'cancelled'
+        where f.kind in ('task', 'command') and f.outcome <> 'cancelled'
         group by f.job_id, f.failures, f.outcome having bool_and(a.outcome in ('retried', 'lost'))
             and f.failures <> count(a.*) + (f.outcome = 'failed')::integer
     """,
@@ -113,9 +141,21 @@ TRUTHS = {
         end
     """,
     "a step is remembered exactly where it was written": differing(
-        "select job_id, attempt, what from holdfast.diary where what like 'leg%'",
+        "select job_id, attempt, what from holdfast.diary where what ~ '^(leg|vow|undo)'",
         "select run_id, attempt, name from holdfast.steps where kind = 'step' and state = 'completed'",
     ),
+    "what a run had vowed to undo is undone where it fell, and nowhere else": differing(
+        "select job_id, substr(what, 6) from holdfast.diary where what like 'undo %'",
+        "select job_id, vow from holdfast.vows where is_due",
+    ),
+    "the last thing is undone first": """
+        select job_id, nth from (
+            select job_id, nth, lag(nth) over (partition by job_id order by at) as later from (
+                select job_id, substring(what from '[0-9]+$')::integer as nth, at
+                from holdfast.diary where what ~ '^undo leg[.][0-9]+$'
+            ) undone
+        ) undone where nth > later
+    """,
     "a run that completed has ended its steps": """
         select s.run_id, s.branch, s.place, s.name, s.state from holdfast.steps s
         join holdfast.finished_jobs f on f.job_id = s.run_id and f.outcome = 'completed'
@@ -132,6 +172,23 @@ TRUTHS = {
         where case p.outcome when 'completed' then f.finished_at > p.finished_at else
             s.detail ->> 'policy' = 'cancel' and f.outcome <> 'cancelled'
             and f.claimed_at > p.finished_at + interval '1 s' end
+    """,
+    "every end is told": """
+        select t.job_id, t.attempt, t.event from holdfast.tellable t
+        left join holdfast.deliveries d on d.job_id = t.job_id and d.event = t.event and d.at = t.at
+        where d.id is null and not t.is_undone
+    """,
+    "nothing is told that was no end": """
+        select d.job_id, d.event, d.at from holdfast.deliveries d
+        left join holdfast.tellable t on t.job_id = d.job_id and t.event = d.event and t.at = d.at
+        where t.job_id is null
+    """,
+    "what is told arrives, and nothing else": differing(
+        "select id, event, (body::jsonb -> 'job' ->> 'id')::bigint from holdfast.deliveries",
+        "select delivery_id, event, job_id from holdfast.arrivals group by 1, 2, 3",
+    ),
+    "a delivery that arrived is known to have": """
+        select id, status, problem from holdfast.deliveries where delivered_at is null
     """,
     "the counts of the queues are right": """
         select name, available, scheduled, running, waiting from holdfast.queues

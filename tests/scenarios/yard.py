@@ -22,11 +22,12 @@ GLANCE = 0.05
 
 # Appends its beginning and its end to a diary, and holds a lock for as long as any process of it lives.
 DIARIED = """\
+note() {{ echo "$1 $RUNNER_JOB $RUNNER_ATTEMPT $(date +%s.%N)" >>"$DIARY"; }}
 exec 9>>"$DIARY.$RUNNER_JOB.lock"
-flock -n 9 || echo "beside another: $RUNNER_JOB $RUNNER_ATTEMPT" >>"$DIARY"
-echo "began $RUNNER_JOB $RUNNER_ATTEMPT" >>"$DIARY"
+flock -n 9 || note beside-another
+note begun
 {script}
-echo "ended $RUNNER_JOB $RUNNER_ATTEMPT" >>"$DIARY"
+note ended
 """
 CHUNKS = """
     select attempt, packed, data from holdfast.log_chunks
@@ -54,21 +55,31 @@ class Yard:
         self.server: Fork | None = None
         self._token = ""
 
+    @property
+    def address(self) -> str:
+        """Where the service is."""
+        return f"http://{self.host}:{self.port}"
+
     async def open(self) -> None:
         """Make a token for runners and start the service."""
+        await self.prepare()
+        await self.start_server()
+
+    async def prepare(self) -> None:
+        """Make a token for runners."""
         self.folder.mkdir()
         self.diary.touch()
         made = await Operator(self.db.database, "test").tokens.create("machines", Role.REGISTRAR)
         self._token = made.text
         self._stack.push_async_callback(self.end_server)
-        await self.start_server()
 
-    async def start_server(self) -> None:
+    async def start_server(self) -> Fork:
         """Start the service, and wait until it listens."""
         variables = {
             "HOLDFAST_DATABASE_URL": self.db.dsn,
             "HOLDFAST_SCHEMA": self.db.schema,
             "HOLDFAST_RUNNER_LOST_AFTER": f"{self.lost_after:g}s",
+            "HOLDFAST_DELIVERIES_PRIVATE": "true",
         }
         place, said = (f"--host={self.host}", f"--port={self.port}"), len(self._log("serve"))
         self.server = await self._start("serve", variables, "serve", *place, namespace=self.namespace)
@@ -76,6 +87,7 @@ class Yard:
             while '"web.served"' not in self._log("serve")[said:]:
                 assert not self.server.ended.done(), self._log("serve")
                 await asyncio.sleep(GLANCE)
+        return self.server
 
     def _log(self, name: str) -> str:
         file = self.folder / f"{name}.log"
@@ -111,13 +123,13 @@ class Yard:
         """Return a ferry to the service."""
         return await self._stack.enter_async_context(Ferry(self.port))
 
-    async def enqueue(self, script: str, **options: Any) -> int:
-        """Enqueue a command that keeps a diary; answers the job's id."""
+    async def enqueue(self, script: str, **options: Any) -> holdfast.JobHandle:
+        """Enqueue a command that keeps a diary."""
         env = {"DIARY": str(self.diary)} | options.pop("env", {})
         request = holdfast.command(
             script=DIARIED.format(script=script), env=env, artifacts=options.pop("artifacts", ())
         )
-        return (await self.client.enqueue(request, **options)).id
+        return await self.client.enqueue(request, **options)
 
     async def until(self, question: str, *parameters: Any) -> None:
         """Wait until a question about the database is answered with true."""
@@ -133,12 +145,17 @@ class Yard:
             kept[attempt] = kept.get(attempt, b"") + piece
         return kept
 
+    def lines(self) -> list[tuple[str, int, int, float]]:
+        """Return the diary: what happened to which job in which attempt, and when."""
+        found = [line.split() for line in self.diary.read_text().splitlines()]
+        return [(what, int(job_id), int(attempt), float(at)) for what, job_id, attempt, at in found]
+
     async def history(self, said: dict[int, bytes]) -> list[str]:
         """Return what is wrong with what happened; *said* is what each job writes to stdout."""
         ends = {job_id: (outcome, attempt) for job_id, outcome, attempt in await self.db.fetch(ENDS)}
         lost = Counter(job_id for job_id, _ in await self.db.fetch(LOST))
-        lines = Counter(self.diary.read_text().splitlines())
-        problems = [line for line in lines if line.startswith("beside")]
+        lines = Counter((what, job_id, attempt) for what, job_id, attempt, _ in self.lines())
+        problems = [f"{line}" for line in lines if line[0] == "beside-another"]
         problems += [f"{count} times: {line}" for line, count in lines.items() if count > 1]
         for job_id, whole in said.items():
             outcome, attempt = ends.get(job_id, ("lost", 0))
@@ -146,7 +163,7 @@ class Yard:
                 problems.append(
                     f"job {job_id} is {outcome} by attempt {attempt}, {lost[job_id]} did not end it"
                 )
-            if not lines[f"ended {job_id} {attempt}"]:
+            if not lines["ended", job_id, attempt]:
                 problems.append(f"job {job_id} never came to the end of attempt {attempt}")
             for nth, kept in (await self.log(job_id)).items():
                 if kept != (whole if nth == attempt else whole[: len(kept)]):
