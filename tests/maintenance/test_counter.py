@@ -128,6 +128,16 @@ async def test_a_job_that_nobody_knows_fails_after_the_grace(
     assert (told["queue"], told["kind"], told["job_ids"]) == ("default", "mystery", [job_id])
 
 
+async def test_a_job_that_was_due_before_it_came_waits_for_the_grace(
+    scene: Scene, clock: Clock, duty: Any
+) -> None:
+    """Its time may be that of an event of yesterday, and its handler be deployed in a minute."""
+    _, old = await waiting_for_hours(scene, clock)
+    (late,) = await scene.enqueue(kind="mystery", run_at=await clock.now() - timedelta(hours=2))
+    await duty(Counter, unknown_grace=HOUR).lead(await scene.lead())
+    assert await scene.states() == {old: "failed", late: "available"}
+
+
 async def test_a_run_waits_for_its_version_however_long(scene: Scene, clock: Clock, duty: Any) -> None:
     """Runs may be older than the workers of today: what they remember is not given up for that."""
     _, run_id = await waiting_for_hours(scene, clock)

@@ -108,3 +108,26 @@ async def test_who_was_stopped_while_it_rested_can_be_woken_and_started_again(tu
     await turns.took(2)
     turns.wake()
     await turns.took(3)
+
+
+async def test_who_is_cancelled_while_it_stops_a_service_is_cancelled(turns: Turns) -> None:
+    """A time limit around a stop holds, though the turn that is stopped takes longer."""
+    cleaning, cleaned = asyncio.Event(), asyncio.Event()
+
+    async def turn() -> float:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await cleaned.wait()
+        return 0.0
+
+    turns.turn = turn  # type: ignore[method-assign]
+    await turns.start()
+    await asyncio.sleep(0)
+    stopping = asyncio.create_task(turns.stop())
+    await cleaning.wait()
+    stopping.cancel()
+    await asyncio.wait([stopping])
+    assert stopping.cancelled()
+    cleaned.set()

@@ -1,10 +1,12 @@
 """Claims in a hurry: they pass over what others have locked, and miss nothing for long."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from holdfast.store import attempts
+from holdfast.model.job import NewJob
+from holdfast.store import attempts, jobs
 from holdfast.store.attempts import Demand
 from holdfast.worker import claims
 from holdfast.worker.claims import Claims
@@ -59,3 +61,26 @@ async def test_a_line_full_of_what_was_let_go_is_not_walked_over_again_and_again
     made = await scene.enqueue(4)
     assert [await taken(one, worker, 2) for _ in range(2)] == [made[:2], made[2:]]
     assert hurried[6:] == [False, True]
+
+
+async def test_a_busy_loop_does_not_put_off_the_looks_behind(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they cost the server says how often to look, and not when this process comes to hear of it."""
+    worker, one, run = await scene.worker(), Claims(scene.db.database), scene.db.database.run
+
+    async def heard_late(*asked: Any) -> Any:
+        found = await run(*asked)
+        await asyncio.sleep(0.2)
+        return found
+
+    async with scene.db.database.transaction() as connection:
+        [late] = await scene.run(jobs.enqueue_jobs([NewJob(kind=KIND, args="{}")]), connection)
+        await scene.enqueue(40)
+        monkeypatch.setattr(scene.db.database, "run", heard_late)
+        for _ in range(4):
+            await taken(one, worker, 1)
+    claims_made = 0
+    while await taken(one, worker, 1) != [late.id]:
+        claims_made += 1
+    assert claims_made < 8

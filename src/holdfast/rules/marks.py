@@ -43,12 +43,13 @@ Places = list[int]
 class Horizon:
     """What one look at the database told: *next_number* is above that of every transaction that had begun,
     *running* are those under way, *left* for each line the first place in doubt that is still available, or
-    None; *server* is when the server was started, in seconds since 1970."""
+    None; *server* is when the server was started, in seconds since 1970, *took* how many it looked."""
 
     next_number: int
     running: frozenset[int]
     left: Sequence[int | None]
     server: float = 0.0
+    took: float = 0.0
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ import asyncio
 import math
 import random
 import time
-from contextlib import suppress
 
 from holdfast.runtime.events import Events
 
@@ -52,8 +51,8 @@ class Service:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            # To await it would take the cancellation of whoever stops for its own.
+            await asyncio.wait([task])
 
     def wake(self) -> None:
         """Cut the rest short."""

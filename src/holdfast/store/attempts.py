@@ -123,8 +123,10 @@ def find_leftovers(
 
 
 def _horizon(rows: Sequence[Row]) -> Horizon:
-    next_number, running, left, server = rows[0]
-    return Horizon(next_number, frozenset(msgspec.json.decode(running)), msgspec.json.decode(left), server)
+    next_number, running, left, server, took = rows[0]
+    return Horizon(
+        next_number, frozenset(msgspec.json.decode(running)), msgspec.json.decode(left), server, took
+    )
 
 
 def are_plain(ended: Sequence[Ended]) -> bool:

@@ -136,9 +136,9 @@ class Claimer(Service):
 
     def freed(self) -> None:
         """A slot has taken a job, or found none."""
-        # Where the last claim took all there was, a free slot is no reason to look again.
-        low = self._prefetch.low
-        has_room = self.intake.has_more and len(self._buffer) <= low and not self.draining
+        # Where the last claim took all there was, and we are told of what comes, there is no reason to look.
+        low, may_find = self._prefetch.low, self.intake.has_more or not self._config.listens
+        has_room = may_find and len(self._buffer) <= low and not self.draining
         if has_room or self._overtaking.has_room(low):
             self.wake()
 
@@ -275,7 +275,10 @@ class Claimer(Service):
         if found:
             # Handlers begin before anything else is done here.
             await asyncio.sleep(0)
-        rest = await self._slumber.rest(found=found) if self._config.listens else None
+        if not self._config.listens:
+            # Nobody tells of what came meanwhile, or was passed over in a hurry.
+            return 0.0 if found else self._jittered_poll()
+        rest = await self._slumber.rest(found=found)
         return self._jittered_poll() if rest is None else rest
 
     def _until_stale(self, rest: float) -> float:

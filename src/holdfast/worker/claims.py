@@ -124,7 +124,7 @@ class Claims:
 
     async def _look(self, demand: Demand) -> bool:
         """Find out now and then from where nothing can be missed; answers whether to claim from there."""
-        begun = time.monotonic()
+        begun, took = time.monotonic(), 0.0
         if begun - self._looked_at < self._look_pause:
             return False
         # Behind a pooler nobody sees whether the server is still the same: it is asked.
@@ -136,12 +136,13 @@ class Claims:
             if self._server not in (None, horizon.server):
                 self._forget()
                 return True
-            self._server = horizon.server
+            self._server, took = horizon.server, horizon.took
             self._marks.look(queues, horizon)
             if begun - self._noted_at > NOTE_EVERY and (places := self.proven):
                 await self._database.run(workers.note_settled(demand.worker_id, places))
                 self._noted_at = begun
         self._looked_at = time.monotonic()
-        # What a look costs goes with what is dead behind the tips: it may take a twentieth of the time.
-        self._look_pause = max(LOOK_BEHIND, 20 * (self._looked_at - begun))
+        # What a look costs the server goes with what is dead behind the tips: it may take a twentieth of the
+        # time.  By our own clock a busy loop would count as well, and a job be passed over for too long.
+        self._look_pause = max(LOOK_BEHIND, 20 * took)
         return True

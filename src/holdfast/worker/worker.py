@@ -35,6 +35,9 @@ from holdfast.worker.running import Cause, Held
 from holdfast.worker.scribe import Scribe
 from holdfast.worker.slots import Slots
 
+# How long a stop waits for ends that came after all, in seconds.
+LAST_WORDS = 5.0
+
 
 class Worker:
     """One process worker.
@@ -80,7 +83,7 @@ class Worker:
         self._lifespan = Lifespan(app.lifespans)
         self._log_handler = JournalHandler(self.journal)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.worker_id = 0
+        self.worker_id, self._heard_at = 0, 0.0
         self._grace: asyncio.Timeout | None = None
         self._hurried = False
         self.on_drain: Callable[[], None] = lambda: None
@@ -132,6 +135,10 @@ class Worker:
         # Only now: the last ends have made room under limits as well.
         with suppress(HoldfastError):
             await self.claimer.openings.tell()
+        # What could not be handed back in time may have ended at last: while the lease holds, it counts.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS):
+                await self.reporter.flush()
         await self.scribe.stop()
         await self.reporter.stop()
 
@@ -200,6 +207,7 @@ class Worker:
         )
         await self._database.run(workers.know_queues(self.config.queues))
         self.worker_id = await self._database.run(workers.register_worker(new))
+        self._heard_at = time.monotonic()
         self.lease.start(self.worker_id, self._renewed)
         self.claimer.begin(self.worker_id, new.kinds)
         self.events.emit("worker.registered", worker_id=self.worker_id, name=name)
@@ -222,6 +230,10 @@ class Worker:
         if state is None and self.worker_id:
             self._lose()
         self.attention.wake()
+        renewed_at, self._heard_at = self._heard_at, time.monotonic()
+        if self._heard_at - renewed_at > self.config.ttl:
+            # Its lease had run out, so it found nothing for as long, whatever there was.
+            self.claimer.wake()
 
     def _lose(self) -> None:
         """Stop every stale handler, forget everything and begin anew as another worker."""

@@ -86,7 +86,8 @@ returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer,
 -- name: find_leftovers
 -- What a worker must know before it trusts that all up to a place is taken: a number above those of all transactions that
 -- have one, the numbers of those that run, for each line of each queue in $1 the first place after $3 and up to $4 that
--- is still available for kinds $2, null where there is none, and when the server was started.  The number is this
+-- is still available for kinds $2, null where there is none, when the server was started, and how many seconds it took to
+-- find out (so that comes last).  The number is this
 -- transaction's own: the snapshot says nothing of those that are younger than the last that has ended.  Locks nothing.
 select greatest(pg_snapshot_xmax(s.shot), pg_current_xact_id())::text::bigint,
        to_json(array(select running::text::bigint from pg_snapshot_xip(s.shot) running))::text,
@@ -102,7 +103,8 @@ select greatest(pg_snapshot_xmax(s.shot), pg_current_xact_id())::text::bigint,
            from unnest($1::text[]) with ordinality as asked (queue, nth) cross join generate_series(0, 19) as line
            order by asked.nth, line
        ))::text,
-       extract(epoch from pg_postmaster_start_time())::double precision
+       extract(epoch from pg_postmaster_start_time())::double precision,
+       extract(epoch from clock_timestamp() - statement_timestamp())::double precision
 from (select pg_current_snapshot() as shot) s;
 
 -- name: lock_limits

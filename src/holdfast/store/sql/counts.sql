@@ -35,18 +35,19 @@ where f.state = 'available' and f.oldest_for_any < holdfast.now() - make_interva
   and holdfast.is_unknown(f.queue, f.kind, make_interval(secs => $2::double precision));
 
 -- name: fail_unknown
--- Fails up to $5 jobs of queue $2 and kind $3 that have waited for more than $4 seconds, unless somebody knows the
--- kind by now.  Zero rows: somebody does, or none has waited that long.
+-- Fails up to $5 jobs of queue $2 and kind $3 that have waited for more than $4 seconds (not those that were due long before they
+-- were enqueued), unless somebody knows the kind by now.  Zero rows: somebody does, or none has waited that long.
 -- Only for the leader of term $1.  Locks live_jobs rows in id order, skipping those that others hold.
 with target as materialized (
     select l.job_id, l.queue, l.kind, l.attempt, l.failures, l.parent_id, l.family_id from holdfast.live_jobs l
+    join holdfast.jobs j on j.id = any (array[l.job_id])
     where l.queue = $2::text and l.kind = $3::text and l.state = 'available' and l.route_id is null
-      and l.run_at < holdfast.now() - make_interval(secs => $4::double precision)
+      and greatest(l.run_at, j.created_at) < holdfast.now() - make_interval(secs => $4::double precision)
       and (select holdfast.is_unknown($2::text, $3::text, make_interval(secs => $4::double precision)))
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     order by l.job_id
     limit $5::integer
-    for update skip locked
+    for update of l skip locked
 ), gone as (
     delete from holdfast.live_jobs l where l.job_id = any (array(select t.job_id from target t))
 )

@@ -1,0 +1,51 @@
+"""What a worker finds though nobody tells it: behind a pooler, and after its lease had run out."""
+
+import asyncio
+from typing import Any
+
+import holdfast
+from holdfast.testing import Probe, ThrowawayDatabase
+
+LONG = 600.0
+
+
+async def test_behind_a_pooler_a_free_slot_looks_at_once(client: holdfast.Client, work: Any) -> None:
+    """However long the poll is: the last look took all there was, and nobody tells of what came since."""
+    app, last = holdfast.App(), asyncio.Event()
+    length = 5
+
+    @app.job
+    async def link(nth: int) -> None:
+        if nth == length:
+            last.set()
+        else:
+            await client.enqueue(link.job(nth + 1))
+
+    await client.enqueue(link.job(1))
+    await work(app, slots=2, poll=LONG, database={"pgbouncer": True})
+    async with asyncio.timeout(20):
+        await last.wait()
+
+
+async def test_a_worker_whose_lease_is_renewed_after_all_looks_at_once(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, probe: Probe
+) -> None:
+    """While it had run out every look found nothing, whatever there was; no notification comes again."""
+    app, ran = holdfast.App(), asyncio.Event()
+
+    @app.job
+    async def greet() -> None:
+        ran.set()
+
+    process = await work(app, ttl=1.0, poll=LONG)
+    # The thread finds the loop standing still, and does not renew.
+    process.worker.lease._patience = lambda: -1.0
+    await probe.wait_for("lease.abandoned")
+    await db.fetch("update holdfast.workers set expires_at = holdfast.now() - interval '1 s'")
+    handle = await client.enqueue(greet.job())
+    # What it looks for in vain after a notification ends within half a second.
+    await asyncio.sleep(1.5)
+    assert (await client.job(handle.id)).state == "available"
+    process.worker.lease._patience = lambda: LONG
+    async with asyncio.timeout(20):
+        await ran.wait()
