@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.client.operator import Operator
 from holdfast.errors import DatabaseRefused
-from holdfast.model.job import ClaimedJob
-from holdfast.store import attempts, queues
+from holdfast.model.job import ClaimedJob, NewJob
+from holdfast.store import attempts, counts, jobs, queues
 from holdfast.store.attempts import Demand
 from holdfast.store.database import Connection, Database
 from tests.store.scene import KIND, Scene
@@ -43,6 +44,24 @@ def most_at_once(intervals: Sequence[tuple[Any, ...]]) -> int:
         now += step
         most = max(most, now)
     return most
+
+
+async def test_the_first_key_of_a_queue_holds_nobody_up(scene: Scene) -> None:
+    """Its transaction may stay open for long: others enqueue, operators act, and the leader counts."""
+    await scene.worker("default", "later")
+    importer = await scene.session()
+    async with importer.transaction():
+        for queue in ("later", "default", "later"):
+            keyed = NewJob(kind=KIND, args="{}", queue=queue, concurrency_key="k")
+            await scene.run(jobs.enqueue_jobs([keyed]), importer)
+        async with asyncio.timeout(20):
+            await scene.enqueue(concurrency_key="k")
+            await scene.run(counts.count_jobs(await scene.lead(), 3600.0))
+            await Operator(scene.db.database, "me").queues.pause("later")
+        known = "select name, keyed from holdfast.queues order by name"
+        assert await scene.db.fetch(known) == [("default", True), ("later", False)]
+    assert await scene.db.fetch(known) == [("default", True), ("later", True)]
+    assert await scene.db.value("select count(*) from holdfast.keyed_news") == 0
 
 
 @pytest.mark.parametrize("becomes", ["kind = 'stranger'", "route_id = 1"])

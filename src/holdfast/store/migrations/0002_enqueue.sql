@@ -129,23 +129,41 @@ begin
 end
 $$;
 
--- Remembers that a queue has concurrency keys, so that its claims take the exact way in.
+-- Queues whose first concurrency keys came in the transaction that sees them; none is left when it commits.
+create table holdfast.keyed_news (queue text not null);
+
+-- Remembers that a queue has concurrency keys, so that its claims take the exact way in.  That is written when the caller's
+-- transaction commits: until then others would wait for it at the queue's row, for as long as it likes.
 create function holdfast.mark_keyed(queues text[], concurrency_keys text[]) returns void
-language plpgsql
+language sql
 as $$
-begin
-    insert into holdfast.queues as known (name, keyed)
-    select distinct u.q, true
+    insert into holdfast.keyed_news (queue)
+    select distinct u.q
     from unnest(queues, concurrency_keys) as u(q, k)
     where u.k is not null
       and not exists (select from holdfast.queues o where o.name = u.q and o.keyed)
-    order by 1
+      and not exists (select from holdfast.keyed_news n where n.queue = u.q)
+$$;
+
+-- Called for each of them; the first call takes all, in order of name.
+create function holdfast.tell_keyed() returns trigger
+language plpgsql
+as $$
+begin
+    with news as (
+        delete from holdfast.keyed_news returning queue
+    )
+    insert into holdfast.queues as known (name, keyed)
+    select distinct n.queue, true from news n order by 1
     on conflict (name) do update set keyed = true where not known.keyed;
     if found then
         perform pg_notify('holdfast', 'queues');
     end if;
+    return null;
 end
 $$;
+create constraint trigger tell_keyed after insert on holdfast.keyed_news
+    deferrable initially deferred for each row execute function holdfast.tell_keyed();
 
 create type holdfast.enqueued as (job_id bigint, status text);
 
