@@ -114,3 +114,7 @@ class Company:
                 branch.task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=LONGEST_UNWINDING)
+        at_work = [one.task for one in self.branches.values() if one.in_step and one.task is not None]
+        if at_work and self.ledger.is_cancelled():
+            # What was done is made up for next: a step is waited for, as one of the main branch is.
+            await asyncio.wait(at_work)

@@ -83,7 +83,9 @@ class Execution:
         if not self._history.cancelled:
             await replay.notebook.write()
             await self._load()
-        return await self._make_up(Stop("cancel requested"), cancelled=True)
+        recorded = self._history.end
+        then = Stop("cancel requested") if recorded is None else _end(recorded)
+        return await self._make_up(then, cancelled=True)
 
     async def _after(self, replay: Replay, ended: Ended) -> Any:
         if isinstance(ended, (Returned, Raised)) and (left := self._history.unvisited()) is not None:

@@ -12,6 +12,9 @@ from holdfast.store.statement import Statement
 from holdfast.workflow.cuts import unhurt
 from holdfast.workflow.ledger import Ledger
 
+# Times, patches, ends of sleeps and limits that cut a wait short: none of them is written when it comes.
+TURNS = frozenset({StepKind.NOW, StepKind.PATCH, StepKind.SLEEP, StepKind.CANCEL})
+
 
 class Notebook:
     """Collects places and jobs by branch, and writes them together with what is written next.
@@ -30,9 +33,9 @@ class Notebook:
         return not (self.notes or self.posts)
 
     @property
-    def holds_time(self) -> bool:
-        """True where the code was told a time that is not written yet."""
-        return any(note.kind is StepKind.NOW for note in self.notes)
+    def holds_turns(self) -> bool:
+        """True where the code was told what decides its way, and after a death would be told anew."""
+        return any(note.kind in TURNS for note in self.notes)
 
     async def write(
         self, notes: Sequence[StepNote] = (), *, own: str | None = None, living: Container[str] = ()

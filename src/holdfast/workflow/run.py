@@ -134,7 +134,7 @@ class Run:
         return await fetch(self._replay, blob)
 
     def on_failure(self, function: Callable[..., Any], *args: Any, **options: Unpack[StepKeywords]) -> None:
-        """Have a step run if the run fails or is cancelled, the last one registered first.
+        """Have a step run if the run fails or is cancelled, of each branch the last one registered first.
 
         Where lost workers or timeouts have used up the run's attempts, it gets one more, for this alone.
         """

@@ -46,14 +46,15 @@ class _Trial:
         self._replay, self._spot, self._call = replay, spot, call
         # The run's own timeout would not end it while other branches get on.
         self._longest = replay.ledger.claimed.timeout if call.timeout is None else call.timeout
-        self._tries = spot.entry.tries if spot.entry is not None else 0
+        self._tries = _ended_tries(spot.entry)
         self._snoozes = _snoozes(spot.entry)
         self._began = 0.0
 
     async def run(self) -> None:
         """Try until it is over, one way or the other."""
-        if self._replay.notebook.holds_time:
-            # The function may tell others: called again after a death, it must tell them the same.
+        if self._replay.notebook.holds_turns:
+            # The function may tell others: called again after a death, it must tell them the same.  The way
+            # to it must be the same as well, for it may be shown before that is written, or be made up for.
             await self._replay.save()
             await self._replay.begin(self._spot)
         entry = self._spot.entry
@@ -113,6 +114,7 @@ class _Trial:
         except (Unwinding, GeneratorExit):
             raise
         except BaseException as error:
+            self._heed_stop(error)
             # The door around a step: what it raises is a value.
             return error
         finally:
@@ -130,6 +132,14 @@ class _Trial:
             self._replay.heed_cut(self._spot)
             self._replay.closing = True
             raise asyncio.CancelledError
+
+    def _heed_stop(self, error: BaseException) -> None:
+        """Unwind where the function has made *error* of its attempt's end: the next one calls it again."""
+        replay, task = self._replay, asyncio.current_task()
+        is_cut_off = task is not None and task.cancelling() and replay.ledger.is_stopped()
+        if replay.closing or is_cut_off:
+            replay.closing = True
+            raise asyncio.CancelledError from error
 
     async def _called(self, args: tuple[Any, ...]) -> Any:
         """Call the function, and await on the loop what it gives to be awaited, wherever it was called."""
@@ -225,6 +235,13 @@ class _Trial:
         """Show a long step as running, behind its back: what fails here is not its concern."""
         note = self._spot.note(StepState.RUNNING, tries=self._tries, seconds=time.monotonic() - self._began)
         self._replay.ledger.show(note)
+
+
+def _ended_tries(entry: Entry | None) -> int:
+    """Return how many tries of a step have ended; one that is shown as running was cut off."""
+    if entry is None:
+        return 0
+    return max(0, entry.tries - 1) if entry.state is StepState.RUNNING else entry.tries
 
 
 def _snoozes(entry: Entry | None) -> int:
