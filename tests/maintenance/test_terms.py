@@ -80,6 +80,7 @@ async def world(scene: Scene) -> dict[str, Any]:
     await db.fetch("update holdfast.live_jobs set run_at = holdfast.now() where state = 'scheduled'")
     await scene.enqueue(kind="mystery")
     await db.fetch("update holdfast.live_jobs set run_at = $1 where kind = 'mystery'", old)
+    await db.fetch("update holdfast.jobs set created_at = $1 where kind = 'mystery'", old)
     attendant = await scene.worker()
     await db.fetch("update holdfast.workers set started_at = $2 where id = $1", attendant, old)
     for state in ("lost", "online"):

@@ -139,8 +139,8 @@ class Reporter:
         return len(self._unordered) + len(self._ordered)
 
     async def flush(self) -> None:
-        """Wait until everything reported so far is acknowledged."""
-        while self._flights or self.pending:
+        """Wait until everything reported so far is acknowledged, or given up."""
+        while not self._stopped and (self._flights or self.pending):
             self._take_off()
             await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
 
