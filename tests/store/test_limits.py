@@ -54,6 +54,8 @@ async def test_the_first_key_of_a_queue_holds_nobody_up(scene: Scene) -> None:
         for queue in ("later", "default", "later"):
             keyed = NewJob(kind=KIND, args="{}", queue=queue, concurrency_key="k")
             await scene.run(jobs.enqueue_jobs([keyed]), importer)
+        # However many jobs it enqueues, a queue is told of once.
+        assert await importer.fetchval(f'select count(*) from "{scene.db.schema}".keyed_news') == 2  # noqa: S608
         async with asyncio.timeout(20):
             await scene.enqueue(concurrency_key="k")
             await scene.run(counts.count_jobs(await scene.lead(), 3600.0))

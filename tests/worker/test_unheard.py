@@ -3,7 +3,10 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 import holdfast
+from holdfast.store.database import Database
 from holdfast.testing import Probe, ThrowawayDatabase
 
 LONG = 600.0
@@ -25,6 +28,35 @@ async def test_behind_a_pooler_a_free_slot_looks_at_once(client: holdfast.Client
     await work(app, slots=2, poll=LONG, database={"pgbouncer": True})
     async with asyncio.timeout(20):
         await last.wait()
+
+
+async def test_behind_a_pooler_what_comes_during_a_claim_is_looked_for_at_once(
+    client: holdfast.Client, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slot is free all the time, and none gets free: only the claim itself may know that there is more."""
+    app, ran, run = holdfast.App(), asyncio.Event(), Database.run
+    brought = list[int]()
+
+    @app.job
+    async def wait(*, is_second: bool) -> None:
+        if is_second:
+            ran.set()
+        await asyncio.Event().wait()
+
+    async def answered(self: Database, statement: Any, connection: Any = None) -> Any:
+        found = await run(self, statement, connection)
+        if statement.name == "claim_jobs" and found:
+            brought.append(len(found))
+            if len(brought) == 1:
+                await client.enqueue(wait.job(is_second=True))
+        return found
+
+    monkeypatch.setattr(Database, "run", answered)
+    await client.enqueue(wait.job(is_second=False))
+    await work(app, slots=2, poll=LONG, database={"pgbouncer": True})
+    async with asyncio.timeout(20):
+        await ran.wait()
+    assert brought == [1, 1]
 
 
 async def test_a_worker_whose_lease_is_renewed_after_all_looks_at_once(

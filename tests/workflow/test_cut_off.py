@@ -29,6 +29,16 @@ def shown(client: holdfast.Client, eventually: Any) -> Any:
     return wait
 
 
+async def fail_when_stopped(begun: asyncio.Event) -> None:
+    """Make an error of our own out of being cancelled."""
+    begun.set()
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        msg = "connection closed"
+        raise OSError(msg) from None
+
+
 @pytest.mark.parametrize("turn", ["patch", "timeout"])
 async def test_what_decided_the_way_to_a_step_that_was_cut_off_comes_out_the_same(
     client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], shown: Any, turn: str
@@ -101,12 +111,7 @@ async def test_an_error_that_a_step_makes_of_a_stop_costs_nothing(
     async def grumble() -> str:
         calls.append("step")
         if len(calls) == 1:
-            begun.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                msg = "connection closed"
-                raise OSError(msg) from None
+            await fail_when_stopped(begun)
         return "done"
 
     @app.workflow
@@ -133,21 +138,13 @@ async def test_a_step_that_makes_an_error_of_a_cancel_does_not_fail_its_run(
     """The run is cancelled, and makes up for what it did."""
     begun = asyncio.Event()
 
-    async def grumble() -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            msg = "connection closed"
-            raise OSError(msg) from None
-
     async def undo() -> None:
         calls.append("undo")
 
     @app.workflow
     async def plan(run: holdfast.Run) -> None:
         run.on_failure(undo)
-        await run.step(grumble)
+        await run.step(fail_when_stopped, begun)
 
     await work(app)
     handle = await client.enqueue(plan.job())
