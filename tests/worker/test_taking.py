@@ -376,6 +376,25 @@ async def test_the_next_claim_is_under_way_before_handlers_go_on(
     assert ("has", "asks") in pairwise(order)
 
 
+async def test_a_claimer_that_will_look_anyway_is_not_asked_again(work: Any) -> None:
+    """Each slot that takes a job says so; but a look at one announced job is no look at the queues."""
+    app = holdfast.App()
+
+    @app.job
+    async def greet() -> None: ...
+
+    claimer = (await work(app, poll=NEVER)).worker.claimer
+    await claimer.stop()
+    claimer.intake.has_more, claimer.is_woken = True, False
+    before = claimer._asked
+    claimer.freed()
+    claimer.freed()
+    assert claimer._asked == before + 1
+    claimer._announced = 1, {"default"}
+    claimer.freed()
+    assert claimer._asked == before + 2
+
+
 async def test_limits_that_change_while_they_are_read_are_read_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

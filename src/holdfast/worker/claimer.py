@@ -136,6 +136,9 @@ class Claimer(Service):
 
     def freed(self) -> None:
         """A slot has taken a job, or found none."""
+        if self.is_woken and self._announced is None:
+            # It is about to look at its queues.
+            return
         # Where the last claim took all there was, and we are told of what comes, there is no reason to look.
         low, may_find = self._prefetch.low, self.intake.has_more or not self._config.listens
         has_room = may_find and len(self._buffer) <= low and not self.draining
