@@ -18,16 +18,20 @@ class Events:
     """
 
     def __init__(self, *subscribers: Subscriber) -> None:
-        self._subscribers = list(subscribers)
+        self._subscribers = subscribers
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Add *subscriber* and return a function that removes it again."""
-        self._subscribers.append(subscriber)
-        return lambda: self._subscribers.remove(subscriber)
+        self._subscribers = (*self._subscribers, subscriber)
+        return lambda: self._unsubscribe(subscriber)
+
+    def _unsubscribe(self, subscriber: Subscriber) -> None:
+        at = self._subscribers.index(subscriber)
+        self._subscribers = self._subscribers[:at] + self._subscribers[at + 1 :]
 
     def emit(self, event: str, **fields: Any) -> None:
         """Tell every subscriber of *event*; one that fails hurts neither the others nor who emits."""
-        for subscriber in tuple(self._subscribers):
+        for subscriber in self._subscribers:
             try:
                 subscriber(event, fields)
             except Exception:

@@ -13,13 +13,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.model.outcome import Fail, PutBack, Stop, Suspend
+from holdfast.model.outcome import Complete, Fail, PutBack, Stop, Suspend, Transition
 from holdfast.runtime.outage import Outage
 
 LOGGER = "holdfast.events"
 FIELDS = "holdfast_fields"
 
 _DEBUG, _INFO, _WARNING, _ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+# What nearly all attempts come to.
+_PLAIN_END = _DEBUG, "has ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,7 @@ class Logbook:
 
     def __call__(self, event: str, fields: dict[str, Any]) -> None:
         if event == "attempt.ended":
-            self._attempt_ended(fields)
+            self._attempt_ended(fields["decision"], fields)
             return
         if event == "lease.renewed":
             self._renewals.ended()
@@ -189,15 +192,15 @@ class Logbook:
             sentence = event if line is None else line.sentence.format_map(facts)
             self._logger.log(level, "%s", sentence + ending, extra={FIELDS: (event, facts)})
 
-    def _attempt_ended(self, fields: dict[str, Any]) -> None:
-        level, end = _ending(fields["decision"])
+    def _attempt_ended(self, decision: Transition | None, fields: dict[str, Any]) -> None:
+        level, end = _PLAIN_END if decision is None or type(decision) is Complete else _ending(decision)
         if self._logger.isEnabledFor(level):
             facts = plain(fields)
             sentence = f"job {facts['job_id']} ({facts['kind']}) {end} in attempt {facts['attempt']}"
             self._logger.log(level, "%s", sentence, extra={FIELDS: ("attempt.ended", facts)})
 
 
-def _ending(decision: Any) -> tuple[int, str]:
+def _ending(decision: Transition) -> tuple[int, str]:
     match decision:
         case Fail(_, reason):
             return _ERROR, f"has failed ({reason})"
@@ -211,7 +214,7 @@ def _ending(decision: Any) -> tuple[int, str]:
             return _WARNING, f"waits until somebody resumes it ({reason})"
         case Suspend(reason):
             return _DEBUG, f"is suspended ({reason})"
-    return _DEBUG, "has ended"
+    return _PLAIN_END
 
 
 def plain(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from holdfast.errors import DatabaseRefused, DatabaseUnavailable
 from holdfast.model.outcome import Complete, Fail, Outcome, PutBack, Stop, Suspend, Transition
 from holdfast.model.worker import QueueRecord
+from holdfast.runtime.durations import Durations
 
 OTHER = "other"
 OUTCOMES = (
@@ -105,18 +106,14 @@ class Metrics:
             ("kind", "outcome"),
             registry=self.registry,
         )
-        duration = Histogram(
-            "holdfast_job_duration_seconds",
-            "How long handlers ran.",
-            ("kind",),
-            registry=self.registry,
-            buckets=DURATIONS,
+        self._duration = Durations(
+            "holdfast_job_duration_seconds", "How long handlers ran.", kinds=self._kinds, bounds=DURATIONS
         )
+        self.registry.register(self._duration)
         # Bound once: looking a label up costs as much as counting.
         self._processed = {
             (kind, outcome): processed.labels(kind, outcome) for kind in self._kinds for outcome in OUTCOMES
         }
-        self._duration = {kind: duration.labels(kind) for kind in self._kinds}
         self.claim_size = self._sizes("holdfast_claim_batch_size", "Jobs that one claim came back with.")
         self.finish_size = self._sizes("holdfast_finish_batch_size", "Outcomes recorded by one statement.")
 
@@ -191,19 +188,17 @@ class Metrics:
         if fields["decision"] is None and running.is_settled:
             kind = self.known(running.claimed.kind)
             self._processed[kind, "ok"].inc()
-            self._duration[kind].observe(running.seconds)
+            self._duration.observe(kind, running.seconds)
 
     def _reported(self, fields: Fields) -> None:
         batch, stale = fields["batch"], fields.get("stale", ())
         self.finish_size.observe(len(batch))
         refused = set(stale)
-        tally: Tally[tuple[str, str]] = Tally()
-        for one in batch:
-            # What was given back from the buffer has no kind here: its handler never began.
-            if one.kind and one.fence not in refused:
-                kind = self.known(one.kind)
-                self._duration[kind].observe(one.seconds)
-                tally[kind, outcome_label(one.decision)] += 1
+        # What was given back from the buffer has no kind here: its handler never began.
+        told = [one for one in batch if one.kind and one.fence not in refused]
+        for one in told:
+            self._duration.observe(self.known(one.kind), one.seconds)
+        tally = Tally((self.known(one.kind), outcome_label(one.decision)) for one in told)
         for counted, times in tally.items():
             self._processed[counted].inc(times)
 

@@ -102,7 +102,7 @@ class Intake:
                 asked_at = time.monotonic()
                 found = await self._ask(part, is_limited=queue in limited.queues)
                 # Who has no slot free gets its share of keys, or what has to wait: that says nothing of room.
-                if sum(not job.ahead for job in found) < part.free:
+                if (sum(not job.ahead for job in found) if part.more else len(found)) < part.free:
                     self._openings.looked(queue, asked_at)
                 taken += self._keep(part, found, favoured=favoured)
                 claimed += found

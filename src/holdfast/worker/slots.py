@@ -10,7 +10,7 @@ from contextvars import copy_context
 from holdfast.model.outcome import Complete, Fail, Stop, Transition
 from holdfast.runtime.events import Events
 from holdfast.store.attempts import Fence
-from holdfast.worker.buffer import Buffer
+from holdfast.worker.buffer import Buffer, Entry
 from holdfast.worker.perform import Performer
 from holdfast.worker.permits import Permits
 from holdfast.worker.reporter import Reporter
@@ -50,7 +50,9 @@ class Slots:
         self._permits, self._held, self._events = permits, held, events
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._turn_ends, self._turn_has_begun = 0.0, False
+        self._turns, self._turn_ends, self._turn_has_begun = 0, 0.0, False
+        # Whether a slot whose last handler never waited is to go on in the next turn.
+        self._one_goes_on, self._needed = False, asyncio.Event()
 
     async def start(self) -> None:
         """Begin to take jobs."""
@@ -91,11 +93,12 @@ class Slots:
         clean = copy_context()
         # What a handler set in its context, such as a tenant, is no affair of the next job.
         while not (self._stopping or task.cancelling()) and copy_context() == clean:
+            turn = self._turns
             running, _ = await self.serve()
             if running.leftover is not None:
                 await self._sit_out(running.leftover)
-            if time.monotonic() >= self._turn_ends:
-                await asyncio.sleep(0)
+            if self._turn_has_begun and time.monotonic() >= self._turn_ends:
+                await self._let_turn(has_waited=self._turns != turn)
 
     def _begin_turn(self, now: float) -> None:
         # The first job in each turn of the loop begins it for all slots.
@@ -104,6 +107,30 @@ class Slots:
 
     def _end_turn(self) -> None:
         self._turn_has_begun = False
+        self._turns += 1
+        if not self._one_goes_on:
+            self._call_others()
+
+    def _call_others(self) -> None:
+        self._needed.set()
+        self._needed.clear()
+
+    async def _let_turn(self, *, has_waited: bool) -> None:
+        """Let the loop turn.
+
+        One slot is enough for handlers that never wait: it goes on, and the others rest until it has to wait.
+        """
+        if has_waited:
+            await asyncio.sleep(0)
+            return
+        if self._one_goes_on:
+            await self._needed.wait()
+            return
+        self._one_goes_on = True
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._one_goes_on = False
 
     async def _sit_out(self, leftover: asyncio.Future[object]) -> None:
         """Stay taken for as long as a thread works on for an attempt that has ended."""
@@ -118,7 +145,7 @@ class Slots:
         # Most of the time there is one, and nothing to wait for.
         entry = self._buffer.pop()
         self.freed()
-        _, _, fence, heard, claimed = entry or await self._buffer.take()
+        _, _, fence, heard, claimed = entry or await self._next()
         began = time.monotonic()
         if not self._turn_has_begun:
             self._begin_turn(began)
@@ -146,6 +173,11 @@ class Slots:
             # Its own transaction has ended it, and its limit has room.
             self._reporter.acknowledged(set() if frees is None else {frees})
         return running, decision
+
+    async def _next(self) -> Entry:
+        """Wait for a job, and have those that rest do so too: they have no work either."""
+        self._call_others()
+        return await self._buffer.take()
 
     def _teller(self, queue: str) -> Callable[[], object]:
         """Return what tells of room in a limited queue, from any thread, though the slot is taken still."""
