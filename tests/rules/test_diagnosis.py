@@ -14,11 +14,13 @@ from holdfast.model.health import (
     LockWait,
     LostWorker,
     QueueHealth,
+    RouteHealth,
     ServerFacts,
 )
 from holdfast.rules import diagnosis
 
 HEALTHY = ServerFacts(18, "18.1", 0.0, False, [], 5, 100)
+ROUTE = RouteHealth("builds", "holdfast.command", ["x64", "big disk"], None, False, None, 1, 0, 40.0)
 QUEUE = QueueHealth("mail", False, None, 2, [], 3.0)
 
 
@@ -109,6 +111,45 @@ def test_a_queue_is_judged(queue: QueueHealth, level: Level) -> None:
     """A queue that an operator has stopped is a warning, one that nobody serves is bad."""
     (finding,) = diagnosis.of_queues([queue])
     assert finding.level is level
+
+
+@pytest.mark.parametrize(
+    ("change", "level"),
+    [
+        ({}, Level.OK),
+        ({"paused": True, "online": 0}, Level.WARN),
+        ({"max_running": 0}, Level.WARN),
+        ({"online": 0}, Level.BAD),
+        ({"online": 0, "oldest": 3.0}, Level.WARN),
+        ({"online": 0, "draining": 2}, Level.BAD),
+    ],
+)
+def test_what_jobs_ask_of_runners_is_judged(change: dict[str, Any], level: Level) -> None:
+    """Nobody who fits is bad once it lasts longer than a fleet needs to start one."""
+    (finding,) = diagnosis.of_routes([replace(ROUTE, **change)])
+    assert (finding.check, finding.level) == ("runners", level)
+
+
+def test_a_runner_that_is_missing_is_described() -> None:
+    """With the command that starts it; or the ones that drain are named, which could go on."""
+    missing = replace(ROUTE, online=0, runner="anna")
+    [finding, draining] = diagnosis.of_routes([missing, replace(missing, runner=None, draining=2)])
+    assert finding.what == (
+        "queue builds has jobs for runners (kind holdfast.command; labels big disk, x64; runner anna; "
+        "for 40 s) and no runner that fits is online"
+    )
+    assert finding.remedy == (
+        "start one: holdfast runner --queues builds --label 'big disk' --label x64 --name anna"
+    )
+    assert draining.what.endswith("and no runner that fits is online, but 2 that drain")
+    assert draining.remedy == "holdfast workers resume ID"
+
+
+def test_a_paused_queue_is_told_once_for_all_shapes_of_jobs() -> None:
+    """Its kinds and labels do not matter for that."""
+    paused = replace(ROUTE, paused=True)
+    [finding] = diagnosis.of_routes([paused, replace(paused, kind="train")])
+    assert finding.remedy == "holdfast queues resume builds"
 
 
 @pytest.mark.parametrize("change", [{"workers": 0}, {"unknown": ["holdfast:deliver"]}])

@@ -11,6 +11,7 @@ import holdfast
 from holdfast.client.operator import Operator
 from holdfast.errors import OptionInvalid
 from holdfast.maintenance.overseer import Overseer
+from holdfast.store import doctor
 from tests.runners.conftest import OpenYard, Yard, fence, listed
 
 
@@ -26,6 +27,18 @@ async def test_a_runner_needs_all_labels_of_a_job(yard: Yard) -> None:
         assert await (await yard.machine(name, labels=labels)).claim() == []
     able = await yard.machine("able", labels=["gpu", "linux", "big"])
     assert (await able.one()).job == job_id
+
+
+async def test_the_doctor_sees_which_jobs_no_runner_fits(yard: Yard) -> None:
+    """With a key or without; a worker with a database is not what they wait for."""
+    await yard.enqueue(labels=["gpu"])
+    await yard.enqueue(labels=["arm"], concurrency_key="k")
+    await yard.machine("able", labels=["gpu", "linux"])
+    await yard.machine("pinned", labels=["gpu"], queues=["tests"])
+    found = {one.labels[0]: one for one in await yard.db.database.run(doctor.route_health())}
+    assert {label: one.online for label, one in found.items()} == {"gpu": 1, "arm": 0}
+    assert 0 <= found["arm"].oldest < 60
+    assert await yard.db.database.run(doctor.queue_health()) == []
 
 
 async def test_a_runner_takes_only_its_queues_and_kinds(yard: Yard) -> None:

@@ -173,6 +173,19 @@ async def test_hot_statements_read_by_index_only(db: ThrowawayDatabase, filling:
     assert not [node for node in nodes(plans["claim_jobs"]) if "Sort" in node["Node Type"]]
 
 
+@pytest.mark.parametrize("filling", ["large, mostly scheduled", "large, never analysed", "skewed backlog"])
+@pytest.mark.parametrize("name", ["queue_health", "route_health"])
+async def test_the_doctor_walks_to_what_waits(db: ThrowawayDatabase, name: str, filling: str) -> None:
+    """However long the lines of a queue are, their heads are enough."""
+    for text, *parameters in FILLINGS[filling]:
+        await db.fetch(text, *parameters)
+    query = f"explain (analyze, timing off, format json) {rendered(blocks('doctor')[name], db.schema)}"
+    shown = json.loads(await db.value(query))
+    read = [node for node in nodes(shown[0]["Plan"]) if node.get("Relation Name") == "live_jobs"]
+    assert {node["Node Type"] for node in read} <= {"Index Scan", "Index Only Scan"}
+    assert sum(node["Actual Rows"] * node["Actual Loops"] for node in read) <= 4100
+
+
 async def test_a_plan_made_on_empty_tables_still_serves_a_backlog(scene: Scene) -> None:
     """A claim that was planned while nothing was there touches five jobs of 50,000 later."""
     session = await scene.session()

@@ -124,6 +124,8 @@ async def _examine_schema(database: Database) -> AsyncIterator[Finding]:
     yield diagnosis.of_dead_rows(await database.run(facts.dead_rows()))
     for finding in diagnosis.of_queues(await database.run(facts.queue_health())):
         yield finding
+    for finding in diagnosis.of_routes(await database.run(facts.route_health())):
+        yield finding
     for finding in diagnosis.of_leader(await database.run(facts.leader_health())):
         yield finding
     yield diagnosis.of_rests(await database.run(facts.filled_rests()))

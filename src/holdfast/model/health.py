@@ -68,13 +68,28 @@ class DeadRows:
 
 @dataclass(frozen=True, slots=True)
 class QueueHealth:
-    """A queue with jobs to claim; *unknown* are kinds that none of its online workers knows."""
+    """A queue with jobs for workers to claim; *unknown* are kinds that none of its online workers knows."""
 
     name: str
     paused: bool
     max_running: int | None
     workers: int
     unknown: list[str]
+    oldest: float
+
+
+@dataclass(frozen=True, slots=True)
+class RouteHealth:
+    """What some jobs for runners ask of one, and how many *online* or *draining* runners fit that."""
+
+    queue: str
+    kind: str
+    labels: list[str]
+    runner: str | None
+    paused: bool
+    max_running: int | None
+    online: int
+    draining: int
     oldest: float
 
 

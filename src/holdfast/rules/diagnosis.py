@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from holdfast.model.delivery import QUEUE as DELIVERIES
 from holdfast.model.health import (
     DeadRows,
@@ -12,6 +14,7 @@ from holdfast.model.health import (
     LockWait,
     LostWorker,
     QueueHealth,
+    RouteHealth,
     ServerFacts,
 )
 
@@ -155,10 +158,8 @@ def of_queues(queues: list[QueueHealth]) -> list[Finding]:
 
 def _queue(queue: QueueHealth) -> Finding | None:
     waits = f"queue {queue.name} has jobs to claim (for {queue.oldest:.0f} s)"
-    if queue.paused:
-        return warn("queues", f"{waits} and is paused", f"holdfast queues resume {queue.name}")
-    if queue.max_running == 0:
-        return warn("queues", f"{waits} and its limit is 0", f"holdfast queues limit {queue.name} none")
+    if (closed := _closed("queues", waits, queue.name, queue)) is not None:
+        return closed
     if queue.name == DELIVERIES and (queue.workers == 0 or queue.unknown):
         return bad("queues", f"{waits} and no service carries them", "run `holdfast serve`")
     if queue.workers == 0:
@@ -175,6 +176,42 @@ def _queue(queue: QueueHealth) -> Finding | None:
             "start a worker whose application has a handler for them, or cancel them",
         )
     return None
+
+
+def _closed(check: str, waits: str, name: str, queue: QueueHealth | RouteHealth) -> Finding | None:
+    if queue.paused:
+        return warn(check, f"{waits} and is paused", f"holdfast queues resume {name}")
+    if queue.max_running == 0:
+        return warn(check, f"{waits} and its limit is 0", f"holdfast queues limit {name} none")
+    return None
+
+
+def of_routes(routes: list[RouteHealth]) -> list[Finding]:
+    """Judge whether runners fit the jobs that only they may take."""
+    found = [finding for route in routes if (finding := _route(route)) is not None]
+    # Of a queue that is paused one shape says as much as all.
+    return list(dict.fromkeys(found)) or [ok("runners", "every job for runners has one that fits it")]
+
+
+def _route(route: RouteHealth) -> Finding | None:
+    waits = f"queue {route.queue} has jobs for runners"
+    if (closed := _closed("runners", waits, route.queue, route)) is not None:
+        return closed
+    if route.online > 0:
+        return None
+    labels = "".join(f" --label {quote(label)}" for label in sorted(route.labels))
+    start = f"start one: holdfast runner --queues {quote(route.queue)}{labels}"
+    asks = [f"kind {route.kind}"]
+    if route.labels:
+        asks.append(f"labels {', '.join(sorted(route.labels))}")
+    if route.runner is not None:
+        asks.append(f"runner {route.runner}")
+        start += f" --name {quote(route.runner)}"
+    what = f"{waits} ({'; '.join(asks)}; for {route.oldest:.0f} s) and no runner that fits is online"
+    if route.draining > 0:
+        what, start = f"{what}, but {route.draining} that drain", "holdfast workers resume ID"
+    # A fleet may start its runners when there is something to do.
+    return warn("runners", what, start) if route.oldest < LATE else bad("runners", what, start)
 
 
 def of_leader(leader: LeaderHealth) -> list[Finding]:

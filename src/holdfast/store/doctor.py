@@ -11,6 +11,7 @@ from holdfast.model.health import (
     LockWait,
     LostWorker,
     QueueHealth,
+    RouteHealth,
     ServerFacts,
 )
 from holdfast.store.sqlfile import blocks
@@ -56,12 +57,21 @@ def _dead_rows(rows: Sequence[Row]) -> DeadRows | None:
 
 
 def queue_health() -> Statement[list[QueueHealth]]:
-    """Look at every queue that has jobs to claim."""
+    """Look at every queue that has jobs for workers to claim."""
     return Statement("queue_health", _SQL["queue_health"], (), _queues)
 
 
 def _queues(rows: Sequence[Row]) -> list[QueueHealth]:
     return [QueueHealth(*row) for row in rows]
+
+
+def route_health() -> Statement[list[RouteHealth]]:
+    """Look what jobs for runners that can be claimed ask of one."""
+    return Statement("route_health", _SQL["route_health"], (), _routes)
+
+
+def _routes(rows: Sequence[Row]) -> list[RouteHealth]:
+    return [RouteHealth(*row) for row in rows]
 
 
 def leader_health() -> Statement[LeaderHealth]:

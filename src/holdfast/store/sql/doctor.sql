@@ -55,48 +55,79 @@ select t.n_live_tup, t.n_dead_tup,
 from pg_stat_user_tables t where t.schemaname = 'holdfast' and t.relname = 'live_jobs';
 
 -- name: queue_health
--- Every queue that has jobs to claim: whether somebody works on it, and which of its kinds no online worker
--- knows, judged by its 1000 best jobs.  Walks the queues by index instead of counting jobs.  Zero rows: nothing
--- is available.
+-- Every queue that has jobs for workers to claim: whether somebody works on it, and which of its kinds no online worker
+-- knows, judged by its 1000 best jobs, and as many with a key.  Walks the queues by index instead of counting jobs.
+-- Zero rows: nothing is available.
 with recursive heads as (
     (select l.queue from holdfast.live_jobs l
-     where l.state = 'available' and l.concurrency_key is null order by l.queue limit 1)
+     where l.state = 'available' and l.concurrency_key is null and l.route_id is null order by l.queue limit 1)
     union all
     select (select l.queue from holdfast.live_jobs l
-            where l.state = 'available' and l.concurrency_key is null and l.queue > h.queue order by l.queue limit 1)
+            where l.state = 'available' and l.concurrency_key is null and l.route_id is null and l.queue > h.queue
+            order by l.queue limit 1)
     from heads h where h.queue is not null
 ), keyed_heads as (
     (select l.queue from holdfast.live_jobs l
-     where l.state = 'available' and l.concurrency_key is not null order by l.queue limit 1)
+     where l.state = 'available' and num_nulls(l.concurrency_key) = 0 and l.route_id is null order by l.queue limit 1)
     union all
     select (select l.queue from holdfast.live_jobs l
-            where l.state = 'available' and l.concurrency_key is not null and l.queue > h.queue
+            where l.state = 'available' and num_nulls(l.concurrency_key) = 0 and l.route_id is null and l.queue > h.queue
             order by l.queue limit 1)
     from keyed_heads h where h.queue is not null
 ), online as materialized (
     select w.queues, w.kinds from holdfast.workers w where w.state = 'online' and w.expires_at > holdfast.now()
 ), named as (
     select queue from heads where queue is not null union select queue from keyed_heads where queue is not null
+), best as materialized (
+    select n.queue, one.kind, one.run_at
+    from named n
+    cross join lateral (
+        (select l.kind, l.run_at from holdfast.live_jobs l
+         where l.queue = n.queue and l.state = 'available' and l.concurrency_key is null and l.route_id is null
+         order by l.priority, l.place limit 1000)
+        union all
+        (select l.kind, l.run_at from holdfast.live_jobs l
+         where l.queue = n.queue and l.state = 'available' and num_nulls(l.concurrency_key) = 0 and l.route_id is null
+         order by l.priority, l.place limit 1000)
+    ) one
 )
 select n.queue, coalesce(q.paused, false), q.max_running,
        (select count(*) from online o where n.queue = any (o.queues))::integer,
        array(
-           select distinct best.kind
-           from (
-               select l.kind from holdfast.live_jobs l where l.queue = n.queue and l.state = 'available'
-               order by l.priority, l.job_id limit 1000
-           ) best
-           where not exists (select from online o where n.queue = any (o.queues) and best.kind = any (o.kinds))
+           select distinct b.kind from best b
+           where b.queue = n.queue
+             and not exists (select from online o where n.queue = any (o.queues) and b.kind = any (o.kinds))
            order by 1
        ),
-       coalesce((
-           select extract(epoch from holdfast.now() - min(old.run_at)) from (
-               select l.run_at from holdfast.live_jobs l where l.queue = n.queue and l.state = 'available'
-               order by l.priority, l.job_id limit 1000
-           ) old
-       ), 0)::double precision
+       coalesce((select extract(epoch from holdfast.now() - min(b.run_at)) from best b where b.queue = n.queue), 0)::double precision
 from named n left join holdfast.queues q on q.name = n.queue
 order by n.queue;
+
+-- name: route_health
+-- What jobs for runners that can be claimed ask of one, shape by shape: how many runners that are online fit it, how many
+-- that drain, and for how long the first of its jobs has waited, in seconds.  Zero rows: nothing is available for runners.
+select r.queue, r.kind, r.labels, r.runner, coalesce(q.paused, false), q.max_running,
+       count(w.id) filter (where w.state = 'online'), count(w.id) filter (where w.state = 'draining'),
+       extract(epoch from holdfast.now() - head.run_at)::double precision
+from holdfast.routes r
+cross join lateral (
+    select min(due.run_at) as run_at
+    from (
+        (select l.run_at from holdfast.live_jobs l
+         where l.route_id = r.id and l.state = 'available' and l.concurrency_key is null and l.route_id is not null
+         order by l.priority, l.place limit 1)
+        union all
+        (select l.run_at from holdfast.live_jobs l
+         where l.route_id = r.id and l.state = 'available' and l.concurrency_key is not null and l.route_id is not null
+         order by l.concurrency_key, l.priority, l.place limit 1)
+    ) due
+) head
+left join holdfast.queues q on q.name = r.queue
+left join holdfast.workers w on w.term is not null and w.state in ('online', 'draining') and w.expires_at > holdfast.now()
+    and r.queue = any (w.queues) and r.kind = any (w.kinds) and r.labels <@ w.labels and (r.runner is null or r.runner = w.name)
+where head.run_at is not null
+group by r.id, q.name, head.run_at
+order by r.queue, r.id;
 
 -- name: leader_health
 -- Whether somebody leads, in which term, and what waits for it, in seconds: the most overdue scheduled job, the
