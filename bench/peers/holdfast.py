@@ -13,6 +13,8 @@ from holdfast.app.handler import JobRequest
 from holdfast.cli.serving import spare_collector
 from holdfast.cli.wiring import WorkerProcess
 from holdfast.client.operator import Operator
+from holdfast.runtime.events import Events
+from holdfast.runtime.logbook import Logbook
 from holdfast.store import migrate
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.worker.config import WorkerConfig
@@ -129,7 +131,7 @@ class Holdfast(Peer):
         config = WorkerConfig(
             database=DatabaseConfig(dsn=self.dsn), queues=(*others, "default"), slots=self._slots()
         )
-        process = WorkerProcess(self.app, config)
+        process = WorkerProcess(self.app, config, Events(Logbook()))
         spare_collector()
         await process.start()
         await stop.wait()

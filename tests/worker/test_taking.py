@@ -123,6 +123,13 @@ async def test_the_first_jobs_after_a_pause_share_a_turn_of_the_loop(
         assert [row for row in rows if row] == shape
 
 
+async def test_a_queue_that_is_named_twice_is_asked_once(work: Any, db: ThrowawayDatabase) -> None:
+    """A claim would look through its lines twice, and its turn at the front come twice as often."""
+    process = await work(holdfast.App(), queues=("mail", "default", "mail"))
+    assert process.worker.config.queues == ("mail", "default")
+    assert await db.value("select queues from holdfast.workers") == ["mail", "default"]
+
+
 async def test_one_notification_drains_the_queue(
     client: holdfast.Client, work: Any, db: ThrowawayDatabase, eventually: Any
 ) -> None:

@@ -12,8 +12,9 @@ from holdfast.store.database import DatabaseConfig
 class WorkerConfig:
     """How a worker works; all times in seconds.
 
-    *queues* in the order in which they are looked at; *slots* is how many handlers run at once;
-    *ttl* is how long the lease lasts without renewal; *prefetch* bounds the buffer beyond the slots.
+    *queues* in the order in which they are looked at, each once however often it is named; *slots* is how
+    many handlers run at once; *ttl* is how long the lease lasts without renewal; *prefetch* bounds the buffer
+    beyond the slots.
     """
 
     database: DatabaseConfig
@@ -30,6 +31,7 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         if not self.queues:
             raise OptionInvalid("queues", self.queues, "name at least one queue to work on")
+        object.__setattr__(self, "queues", tuple(dict.fromkeys(self.queues)))
         if not 1 <= self.slots <= 10_000:
             raise OptionInvalid("slots", self.slots, "give a whole number from 1 to 10000")
         for option, least in (("ttl", 1.0), ("poll", 0.05), ("grace", 0.0)):
