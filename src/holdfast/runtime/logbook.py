@@ -167,22 +167,15 @@ class Logbook:
     ) -> None:
         self._logger = logger or logging.getLogger(LOGGER)
         self._renewals = Outage(clock)
+        self._special = {
+            "attempt.ended": self._attempt_ended,
+            "lease.renewed": self._lease_renewed,
+            "lease.delayed": self._lease_delayed,
+        }
 
     def __call__(self, event: str, fields: dict[str, Any]) -> None:
-        if event == "attempt.ended":
-            self._attempt_ended(fields["decision"], fields)
-            return
-        if event == "lease.renewed":
-            self._renewals.ended()
-        if event == "lease.delayed":
-            # Tried again every second: an outage of an hour would be a log of its own.
-            failures = self._renewals.failed()
-            if failures is None:
-                return
-            so_far = f" ({failures} failures so far)" if failures > 1 else ""
-            self._write(event, fields | {"failures": failures}, so_far)
-            return
-        self._write(event, fields)
+        write = self._special.get(event, self._write)
+        write(event, fields)
 
     def _write(self, event: str, fields: dict[str, Any], ending: str = "") -> None:
         line = LINES.get(event)
@@ -192,12 +185,24 @@ class Logbook:
             sentence = event if line is None else line.sentence.format_map(facts)
             self._logger.log(level, "%s", sentence + ending, extra={FIELDS: (event, facts)})
 
-    def _attempt_ended(self, decision: Transition | None, fields: dict[str, Any]) -> None:
+    def _lease_renewed(self, event: str, fields: dict[str, Any]) -> None:
+        self._renewals.ended()
+        self._write(event, fields)
+
+    def _lease_delayed(self, event: str, fields: dict[str, Any]) -> None:
+        # Tried again every second: an outage of an hour would be a log of its own.
+        failures = self._renewals.failed()
+        if failures is not None:
+            so_far = f" ({failures} failures so far)" if failures > 1 else ""
+            self._write(event, fields | {"failures": failures}, so_far)
+
+    def _attempt_ended(self, event: str, fields: dict[str, Any]) -> None:
+        decision = fields["decision"]
         level, end = _PLAIN_END if decision is None or type(decision) is Complete else _ending(decision)
         if self._logger.isEnabledFor(level):
             facts = plain(fields)
             sentence = f"job {facts['job_id']} ({facts['kind']}) {end} in attempt {facts['attempt']}"
-            self._logger.log(level, "%s", sentence, extra={FIELDS: ("attempt.ended", facts)})
+            self._logger.log(level, "%s", sentence, extra={FIELDS: (event, facts)})
 
 
 def _ending(decision: Transition) -> tuple[int, str]:
