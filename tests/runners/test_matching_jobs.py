@@ -41,6 +41,14 @@ async def test_the_doctor_sees_which_jobs_no_runner_fits(yard: Yard) -> None:
     assert await yard.db.database.run(doctor.queue_health()) == []
 
 
+async def test_the_doctor_counts_no_runner_among_the_workers_of_a_queue(yard: Yard) -> None:
+    """A job without a route is none of theirs, though they work on its queue and name its kind."""
+    await yard.machine(queues=["builds"], kinds=["train"])
+    await yard.enqueue(kind="train", args="{}", queue="builds")
+    [health] = await yard.db.database.run(doctor.queue_health())
+    assert (health.workers, health.unknown) == (0, ["train"])
+
+
 async def test_a_runner_takes_only_its_queues_and_kinds(yard: Yard) -> None:
     """Both have to fit."""
     await yard.enqueue(queue="builds")

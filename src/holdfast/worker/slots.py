@@ -18,6 +18,8 @@ from holdfast.worker.running import Cause, Held, Running, Settlement
 
 # Slots whose handlers never wait let the loop turn about this often, all of them together, in seconds.
 LONGEST_RUN = 0.001
+# So many slots do the work of all while handlers never wait.
+ENOUGH = 2
 LONGEST_STOP = 1.0
 
 # An attempt with its decision; None where nothing had to be written.
@@ -51,8 +53,8 @@ class Slots:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._turns, self._turn_ends, self._turn_has_begun = 0, 0.0, False
-        # Whether a slot whose last handler never waited is to go on in the next turn.
-        self._one_goes_on, self._needed = False, asyncio.Event()
+        # How many slots whose last handler never waited are to go on in the next turn.
+        self._going_on, self._needed = 0, asyncio.Event()
 
     async def start(self) -> None:
         """Begin to take jobs."""
@@ -108,7 +110,7 @@ class Slots:
     def _end_turn(self) -> None:
         self._turn_has_begun = False
         self._turns += 1
-        if not self._one_goes_on:
+        if self._going_on < ENOUGH:
             self._call_others()
 
     def _call_others(self) -> None:
@@ -118,19 +120,19 @@ class Slots:
     async def _let_turn(self, *, has_waited: bool) -> None:
         """Let the loop turn.
 
-        One slot is enough for handlers that never wait: it goes on, and the others rest until it has to wait.
+        A few slots are enough for handlers that never wait: they go on, and the rest wait until one has to.
         """
         if has_waited:
             await asyncio.sleep(0)
             return
-        if self._one_goes_on:
+        if self._going_on == ENOUGH:
             await self._needed.wait()
             return
-        self._one_goes_on = True
+        self._going_on += 1
         try:
             await asyncio.sleep(0)
         finally:
-            self._one_goes_on = False
+            self._going_on -= 1
 
     async def _sit_out(self, leftover: asyncio.Future[object]) -> None:
         """Stay taken for as long as a thread works on for an attempt that has ended."""

@@ -24,6 +24,14 @@ create table holdfast.routes (
     unique nulls not distinct (queue, kind, labels, runner)
 );
 
+-- The runners that are there and have all that a route asks, one row for each pair; those that drain take no new jobs of it.
+create view holdfast.fitting_runners as
+select r.id as route_id, w.id, w.state, w.slots, w.capacity
+from holdfast.routes r
+join holdfast.workers w on w.term is not null and w.state in ('online', 'draining') and w.expires_at > holdfast.now()
+    and r.queue = any (w.queues) and r.kind = any (w.kinds) and r.labels <@ w.labels
+    and (r.runner is null or r.runner = w.name);
+
 -- What a job for runners asks beside what every job asks.  pinned_until is set while only runner may take it and
 -- somebody else may later; spec_sha256 is the hash of holdfast.job_spec as it was when the job was enqueued.
 create table holdfast.placements (

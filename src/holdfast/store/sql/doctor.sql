@@ -75,7 +75,8 @@ with recursive heads as (
             order by l.queue limit 1)
     from keyed_heads h where h.queue is not null
 ), online as materialized (
-    select w.queues, w.kinds from holdfast.workers w where w.state = 'online' and w.expires_at > holdfast.now()
+    select w.queues, w.kinds from holdfast.workers w
+    where w.term is null and w.state = 'online' and w.expires_at > holdfast.now()
 ), named as (
     select queue from heads where queue is not null union select queue from keyed_heads where queue is not null
 ), best as materialized (
@@ -123,8 +124,7 @@ cross join lateral (
     ) due
 ) head
 left join holdfast.queues q on q.name = r.queue
-left join holdfast.workers w on w.term is not null and w.state in ('online', 'draining') and w.expires_at > holdfast.now()
-    and r.queue = any (w.queues) and r.kind = any (w.kinds) and r.labels <@ w.labels and (r.runner is null or r.runner = w.name)
+left join holdfast.fitting_runners w on w.route_id = r.id
 where head.run_at is not null
 group by r.id, q.name, head.run_at
 order by r.queue, r.id;

@@ -152,10 +152,7 @@ select l.job_id, holdfast.now(), l.state, l.queue, l.kind, nullif(l.run_at, 'inf
             select w.id, w.state, w.slots, (w.capacity ->> l.queue)::integer as most,
                    (select count(*) from holdfast.live_jobs x where x.worker_id = w.id) as held,
                    (select count(*) from holdfast.live_jobs x where x.worker_id = w.id and x.queue = l.queue) as of_queue
-            from holdfast.workers w
-            where w.term is not null and w.state in ('online', 'draining') and w.expires_at > holdfast.now()
-              and l.queue = any (w.queues) and l.kind = any (w.kinds) and r.labels <@ w.labels
-              and (r.runner is null or r.runner = w.name)
+            from holdfast.fitting_runners w where w.route_id = r.id
         ) f on true
         where r.id = l.route_id
         group by r.id, p.job_id, n.id)
