@@ -83,6 +83,18 @@ async def test_rows_are_cut_into_messages_that_the_server_takes(
         assert max(messages) <= 1000 < sum(messages)
 
 
+async def test_jobs_that_are_all_different_share_their_messages() -> None:
+    """A message is a call of the system: one for each job costs more than all else that an enqueue does."""
+    count = 20 * COPY_FROM
+    wishes = (one.with_options(concurrency_key=f"key {n}") for n, one in enumerate(asked([""] * count)))
+    jobs = list(resolved_each(wishes))
+    for table in Load(Incoming(jobs)).tables(jobs, Reserved(list(range(count)), datetime.now(UTC))):
+        *full, last = (len(message) for message in table.chunks)
+        assert full
+        assert min(full) >= bulk.SMALLEST_MESSAGE
+        assert last < 2 * bulk.SMALLEST_MESSAGE
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(texts, min_size=1, max_size=20))
 async def test_any_text_arrives_unchanged(

@@ -3,12 +3,14 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast.testing import Probe, ThrowawayDatabase
+from holdfast.worker import slots
 from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.slots import Slots
 from tests.worker import handlers
@@ -36,6 +38,18 @@ async def test_an_error_is_told_and_tried_again(
     assert error.startswith("Traceback")
     assert "in fail\n" in error
     assert error.endswith("RuntimeError: no such luck")
+
+
+async def test_what_is_told_of_an_error_begins_in_the_handler(
+    single: Any, work: Any, run: Any, db: ThrowawayDatabase
+) -> None:
+    """How the worker came to call it says nothing of the error."""
+    app = single(handlers.fail)
+    await work(app)
+    await run(app)
+    error = str(await db.value("select error from holdfast.attempts"))
+    assert handlers.__file__ in error
+    assert str(Path(slots.__file__).parent) not in error
 
 
 async def test_a_policy_that_came_past_the_registry_hurts_one_attempt(

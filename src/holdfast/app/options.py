@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,8 +24,7 @@ MAX_META_BYTES = 64 * 1024
 MAX_TAGS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How one job is to be run; what is None comes from its kind's policy.
 
     *delay* and *timeout* are timedeltas or seconds; *delay* counts from the database's now.  With any of
@@ -132,7 +130,7 @@ def several(requests: Iterable[JobRequest]) -> Iterable[JobRequest]:
 def _merged(options: Options, own: Mapping[str, Any]) -> Options:
     # A job has one moment: its own delay takes the place of a run_at for all.
     moment = {"run_at": None, "delay": None} if own.keys() & {"run_at", "delay"} else {}
-    return replace(options, **{**moment, **own})
+    return msgspec.structs.replace(options, **{**moment, **own})
 
 
 def _plain(request: JobRequest, policy: Policy) -> NewJob:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -73,7 +73,7 @@ def job_text(job: NewJob) -> JobText:
     )
 
 
-OPTION_NAMES = tuple(one.name for one in fields(Options))
+OPTION_NAMES = Options.__struct_fields__
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import traceback
+from types import TracebackType
 
+# Who calls handlers: their calls say nothing of an error, and each costs as much to tell as its own.
+_CALLERS = ("holdfast.worker.", "holdfast.workflow.replay")
 # All that may move the cursor, colour what follows or rename the window, C1 included; lines and tabs stay.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -23,10 +26,18 @@ def one_line(error: BaseException) -> str:
 
 
 def told(error: BaseException) -> str:
-    """Return all that is known of an error: its traceback."""
+    """Return all that is known of an error: its traceback, from the handler on."""
     if isinstance(error, RemoteError):
         return error.trace
-    return "".join(traceback.format_exception(error)).strip()
+    return "".join(traceback.format_exception(type(error), error, _from_handler(error))).strip()
+
+
+def _from_handler(error: BaseException) -> TracebackType | None:
+    """Return the traceback without the calls that led to the handler; all of it where it goes no further."""
+    entry = error.__traceback__
+    while entry is not None and str(entry.tb_frame.f_globals.get("__name__")).startswith(_CALLERS):
+        entry = entry.tb_next
+    return entry or error.__traceback__
 
 
 def text_of(error: BaseException) -> str:

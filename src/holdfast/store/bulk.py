@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import chain, groupby
+from itertools import groupby
 from operator import attrgetter
 from struct import Struct
 
@@ -42,7 +42,7 @@ JOB_COLUMNS = (
 )
 LIVE_COLUMNS = ("job_id", "place", "queue", "kind", "priority", "state", "run_at", "concurrency_key")
 CHUNK = 1000
-LARGEST_MESSAGE = 16 * 1024 * 1024
+SMALLEST_MESSAGE, LARGEST_MESSAGE = 64 * 1024, 16 * 1024 * 1024
 
 _TERMS = attrgetter(*(name for name in NewJob.__struct_fields__ if name != "args"))
 _LINE = attrgetter("queue", "priority")
@@ -113,8 +113,8 @@ class Load:
         """
         now, groups = reserved.now, list[Group]()
         asked = _asked(self._noted(self._groups(block, reserved), groups, now), now)
-        lived = self._meanwhile(_lived(groups, now))
-        return Table("jobs", JOB_COLUMNS, _framed(asked)), Table("live_jobs", LIVE_COLUMNS, _framed(lived))
+        lived = self._meanwhile(_framed(_lived(groups, now)))
+        return Table("jobs", JOB_COLUMNS, _framed(asked)), Table("live_jobs", LIVE_COLUMNS, lived)
 
     def _groups(self, jobs: Sequence[NewJob], reserved: Reserved) -> Iterator[Group]:
         for begin in range(0, len(jobs), CHUNK):
@@ -143,10 +143,10 @@ class Load:
             self._terms.append((group.terms, group.due if group.due > now else None))
             yield group
 
-    def _meanwhile(self, rows: Iterator[bytes]) -> Iterator[bytes]:
+    def _meanwhile(self, messages: Iterator[bytes]) -> Iterator[bytes]:
         # The server needs twice as long for these rows as for their making and for reading as many jobs.
-        for part in rows:
-            yield part
+        for message in messages:
+            yield message
             self._incoming.read_on()
 
     def after(self) -> list[Statement[list[int]]]:
@@ -217,10 +217,28 @@ def _due(job: NewJob, now: datetime) -> datetime:
 
 
 def _framed(rows: Iterator[bytes]) -> Iterator[bytes]:
-    for part in chain((_BEGIN,), rows, (_END,)):
-        # The server takes no message of a gigabyte, and a thousand jobs may be one; rows may be cut anywhere.
-        for begin in range(0, len(part), LARGEST_MESSAGE):
-            yield part[begin : begin + LARGEST_MESSAGE]
+    # Each message is a call of the system, and jobs that are all different come one by one.
+    waiting, size = [_BEGIN], 0
+    for part in _sendable(rows):
+        waiting.append(part)
+        size += len(part)
+        if size >= SMALLEST_MESSAGE:
+            yield from _cut(b"".join(waiting))
+            waiting, size = [], 0
+    yield from _cut(b"".join((*waiting, _END)))
+
+
+def _sendable(rows: Iterator[bytes]) -> Iterator[bytes]:
+    try:
+        yield from rows
+    except UnicodeEncodeError as error:
+        msg = f"a value cannot be sent to PostgreSQL: {error.reason}"
+        raise InputInvalid(msg) from None
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    # The server takes no message of a gigabyte, and a thousand jobs may be one; rows may be cut anywhere.
+    return (data[begin : begin + LARGEST_MESSAGE] for begin in range(0, len(data), LARGEST_MESSAGE))
 
 
 def _asked(groups: Iterable[Group], now: datetime) -> Iterator[bytes]:
@@ -241,7 +259,7 @@ def _asked(groups: Iterable[Group], now: datetime) -> Iterator[bytes]:
             + _text(job.trace)
             + _moment(now)
         )
-        pairs = zip(group.ids, _encoded_all(group.args), strict=True)
+        pairs = zip(group.ids, [args.encode() for args in group.args], strict=True)
         yield b"".join(
             [_asked_row(count, 8, one, 1 + len(data), _JSONB) + data + rest for one, data in pairs]
         )
@@ -265,12 +283,12 @@ def _lived(groups: Iterable[Group], now: datetime) -> Iterator[bytes]:
 def _text(value: str | None) -> bytes:
     if value is None:
         return _NOTHING
-    (data,) = _encoded_all([value])
+    data = value.encode()
     return _length(len(data)) + data
 
 
 def _json(text: str) -> bytes:
-    (data,) = _encoded_all([text])
+    data = text.encode()
     return _length(1 + len(data)) + bytes((_JSONB,)) + data
 
 
@@ -284,11 +302,3 @@ def _texts(values: Sequence[str]) -> bytes:
 
 def _moment(at: datetime) -> bytes:
     return _big(8, (at - _EPOCH) // _MICROSECOND)
-
-
-def _encoded_all(texts: Sequence[str]) -> list[bytes]:
-    try:
-        return [text.encode() for text in texts]
-    except UnicodeEncodeError as error:
-        msg = f"a value cannot be sent to PostgreSQL: {error.reason}"
-        raise InputInvalid(msg) from None
