@@ -13,6 +13,7 @@ from holdfast.errors import DatabaseUnavailable, DuplicateJob, InputInvalid
 from holdfast.model.job import JobHandle
 from holdfast.store.convoy import JOB_LANES, MOST_JOBS
 from holdfast.store.database import Connection
+from holdfast.store.sqlfile import rendered
 from holdfast.testing import ThrowawayDatabase
 
 # The transactions that made the jobs.
@@ -132,6 +133,35 @@ async def test_keys_travel_alone(client: holdfast.Client) -> None:
         return_exceptions=True,
     )
     assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [DuplicateJob]
+
+
+async def test_concurrency_keys_share_commits_among_themselves(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """Each has its own key; jobs without one do not wait for them."""
+    with_key = [client.enqueue(numbered(n), concurrency_key=f"key {n}") for n in range(20)]
+    await asyncio.gather(*with_key, *(client.enqueue(numbered(n)) for n in range(20, 40)))
+    keys = await db.fetch(
+        "select (args ->> 'number')::integer, concurrency_key from holdfast.jobs order by 1"
+    )
+    assert keys == [(n, f"key {n}" if n < 20 else None) for n in range(40)]
+    assert await db.value(COMMITS) == 2
+
+
+async def test_the_first_key_of_a_queue_holds_up_no_job_without_one(
+    client: holdfast.Client, db: ThrowawayDatabase
+) -> None:
+    """Whoever has the row of the queue lets it wait; that is nothing to the others."""
+    await client.enqueue(numbered(0))
+    async with db.database.transaction() as connection:
+        await connection.execute(rendered("insert into holdfast.queues (name) values ('default')", db.schema))
+        first = asyncio.create_task(client.enqueue(numbered(1), concurrency_key="key"))
+        while not await connection.fetchval(f"select count(*) {OURS} and wait_event_type = 'Lock'"):
+            await connection.execute("select pg_stat_clear_snapshot()")
+        async with asyncio.timeout(10):
+            await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(2, 10)))
+        assert not first.done()
+    assert (await first).status == "new"
 
 
 async def test_a_closed_client_says_so_to_everybody(db: ThrowawayDatabase) -> None:

@@ -165,6 +165,59 @@ async def test_a_key_twice_in_one_batch_makes_one_job(scene: Scene) -> None:
     assert z < a < m < plain
 
 
+async def put_batch(
+    scene: Scene, *asked: tuple[str, UniquePolicy], connection: Connection | None = None
+) -> Any:
+    """Enqueue several jobs, each with its place in the batch as its argument; answers ids and statuses."""
+    batch = [
+        NewJob(kind=KIND, args=f'{{"n": {n}}}', unique_key=key, unique_policy=policy)
+        for n, (key, policy) in enumerate(asked)
+    ]
+    return await scene.run(jobs.enqueue_jobs(batch), connection)
+
+
+async def test_of_a_batch_some_are_new_and_some_are_kept(scene: Scene) -> None:
+    """A key that somebody holds is no reason to leave the others out, and costs no id's order."""
+    await put_batch(scene, ("u", KEEP), ("v", KEEP))
+    handles = await put_batch(scene, ("w", KEEP), ("v", KEEP), ("a", REPLACE), ("w", KEEP), ("b", REJECT))
+    assert [handle.status for handle in handles] == ["new", "kept", "new", "kept", "new"]
+    assert handles[0].id < handles[2].id < handles[4].id
+    rows = await scene.db.fetch(
+        "select l.unique_key, j.unique_key, args::text from holdfast.live_jobs l"
+        " join holdfast.jobs j on j.id = l.job_id order by 1"
+    )
+    assert [row[0] for row in rows] == [row[1] for row in rows] == ["a", "b", "u", "v", "w"]
+    assert [row[2] for row in rows] == [f'{{"n": {n}}}' for n in (2, 4, 0, 1, 0)]
+
+
+async def test_of_a_batch_the_last_replace_of_a_key_stands(scene: Scene) -> None:
+    """Also where the job that it replaces is of the same batch."""
+    await put_batch(scene, ("u", KEEP))
+    handles = await put_batch(scene, ("u", REPLACE), ("n", REPLACE), ("u", REPLACE), ("n", REPLACE))
+    assert [handle.status for handle in handles] == ["replaced", "new", "replaced", "replaced"]
+    rows = await scene.db.fetch("select unique_key, args::text from holdfast.jobs order by 1")
+    assert rows == [("n", '{"n": 3}'), ("u", '{"n": 2}')]
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_a_batch_waits_for_a_key_of_somebody_else_and_goes_in_once(scene: Scene, end: str) -> None:
+    """What it had put in before it met the key is not there twice, nor is it lost."""
+    first, second = await scene.session(), await scene.session()
+    transaction = first.transaction()
+    await transaction.start()
+    made = await put(scene, connection=first)
+    later = asyncio.create_task(
+        put_batch(scene, ("a", KEEP), ("u", KEEP), ("z", KEEP), ("u", KEEP), connection=second)
+    )
+    await scene.blocked(second)
+    await (transaction.commit() if end == "commit" else transaction.rollback())
+    a, u, z, again = await later
+    assert (a.status, z.status, again) == ("new", "new", JobHandle(u.id, Enqueued.KEPT))
+    assert (u.status, u.id == made.id) == (("kept", True) if end == "commit" else ("new", False))
+    assert sorted(await scene.states()) == sorted({a.id, u.id, z.id})
+    assert await scene.db.value("select count(*) from holdfast.jobs") == 3
+
+
 async def test_of_many_sessions_that_race_for_a_key_one_makes_the_job(scene: Scene) -> None:
     """Twelve sessions enqueue under one key at once: one is new, all others are told of it."""
     sessions = [await scene.session() for _ in range(12)]
