@@ -13,8 +13,8 @@ import pytest
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import Suspend
 from holdfast.rules.marks import from_the_start
-from holdfast.store import jobs, runs
-from holdfast.store.database import Connection
+from holdfast.store import attempts, jobs, runs
+from holdfast.store.database import Connection, run_on
 from holdfast.store.runs import Suspended
 from holdfast.store.sqlfile import blocks, rendered
 from holdfast.testing import ThrowawayDatabase
@@ -28,6 +28,7 @@ HOT = [
     ("attempts", "claim_limited"),
     ("attempts", "complete_jobs"),
     ("attempts", "finish_jobs"),
+    ("attempts", "complete_one"),
     ("attempts", "put_back_jobs"),
     ("attempts", "start_jobs"),
     ("attempts", "report_progress"),
@@ -59,6 +60,7 @@ FENCED = (
     "claim_announced",
     "complete_jobs",
     "finish_jobs",
+    "complete_one",
     "put_back_jobs",
     "start_jobs",
     "report_progress",
@@ -99,6 +101,7 @@ BACKLOG = """
 ANALYZE = "analyze holdfast.jobs, holdfast.live_jobs"
 EMPTY_AGAIN = "truncate holdfast.jobs, holdfast.live_jobs"
 SHOWN = "select current_setting('plan_cache_mode'), current_setting('enable_seqscan')"
+PREPARED = "from pg_prepared_statements where statement like '%finished_jobs%'"
 SEND = "select holdfast.send_signal($1::bigint, 'go')"
 
 FILLINGS: dict[str, list[tuple[Any, ...]]] = {
@@ -209,6 +212,24 @@ async def test_a_handlers_own_transaction_is_planned_freely(db: ThrowawayDatabas
     try:
         async with sessions.transaction() as others:
             assert tuple(await others.fetchrow(SHOWN) or ()) == ("auto", "on")
+    finally:
+        await sessions.close()
+
+
+async def test_an_end_in_a_handlers_own_transaction_is_planned_once(scene: Scene) -> None:
+    """PostgreSQL makes five plans to compare; made anew for each job they cost more than all the rest."""
+    await scene.db.fetch(BACKLOG, 10_000)
+    await scene.db.fetch(ANALYZE)
+    claimed = await scene.claim(await scene.worker(), limit=30)
+    sessions = Sessions(scene.db.config, 1)
+    try:
+        for job in claimed:
+            async with sessions.transaction() as own:
+                ended = attempts.complete_one(fence(job), "1", 0.1)
+                assert await run_on(own, ended, scene.db.schema) == [job.id]
+        async with sessions.transaction() as own:
+            made = await own.fetchval(f"select custom_plans {PREPARED}")
+            assert (len(claimed), made) == (30, 5)
     finally:
         await sessions.close()
 

@@ -147,6 +147,11 @@ def complete_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
     return Statement("complete_jobs", _SQL["complete_jobs"], parameters, column)
 
 
+def complete_one(fence: Fence, result: str | None, seconds: float) -> Statement[list[int]]:
+    """End an attempt that is completed, and its job, inside a transaction of somebody else's."""
+    return Statement("complete_one", _SQL["complete_one"], (*fence, result, seconds), column)
+
+
 def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
     """End attempts and their jobs; answers the jobs whose lease still held.
 

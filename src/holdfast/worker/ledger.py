@@ -13,10 +13,8 @@ import msgspec
 from holdfast.app.answers import result_text
 from holdfast.app.handler import Executor, Handler
 from holdfast.errors import DatabaseRefused, DatabaseUnavailable, LeaseLost
-from holdfast.model.outcome import Complete
 from holdfast.model.step import StepNote
 from holdfast.store import attempts
-from holdfast.store.attempts import Ended
 from holdfast.store.database import Connection, Database, begun_anew, own_errors, run_on
 from holdfast.store.signals import Taken, Waiter
 from holdfast.store.statement import Statement
@@ -167,8 +165,8 @@ class RunLedger:
 
     def completion(self, value: Any) -> Statement[list[int]]:
         """Return what completes the run with this result; raises `InputInvalid`."""
-        result = Complete(result_text(self.claimed.kind, value))
-        return attempts.finish_jobs([Ended(self.fence, result, time.monotonic() - self._running.began)])
+        result = result_text(self.claimed.kind, value)
+        return attempts.complete_one(self.fence, result, time.monotonic() - self._running.began)
 
     def is_cancelled(self) -> bool:
         """True once the attempt is being stopped because its cancel was requested."""

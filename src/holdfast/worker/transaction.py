@@ -14,9 +14,8 @@ import psycopg
 from holdfast.app.answers import result_text
 from holdfast.app.job import Job, Transaction
 from holdfast.errors import InputInvalid, LeaseLost
-from holdfast.model.outcome import Complete
 from holdfast.store import attempts
-from holdfast.store.attempts import Ended, Fence
+from holdfast.store.attempts import Fence
 from holdfast.store.database import ENCODING, KEEPALIVES, Connection, DatabaseConfig, run_on
 from holdfast.store.foreign import run_on_psycopg
 from holdfast.store.statement import Statement
@@ -28,8 +27,8 @@ _KEEPALIVES = "; ".join(f"set {name} = {value}" for name, value in KEEPALIVES.it
 
 
 def _completion(job: Job, began: float) -> Statement[list[int]]:
-    result = Complete(result_text(job.kind, job.result))
-    return attempts.finish_jobs([Ended(Fence(job.id, job.attempt), result, time.monotonic() - began)])
+    result = result_text(job.kind, job.result)
+    return attempts.complete_one(Fence(job.id, job.attempt), result, time.monotonic() - began)
 
 
 class LoopTransaction(Transaction):

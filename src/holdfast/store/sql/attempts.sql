@@ -184,6 +184,23 @@ select g.job_id, g.queue, g.kind, 'completed', g.attempt, g.failures, g.worker_i
 from gone g
 returning job_id;
 
+-- name: complete_one
+-- Completes one attempt and its job with the result $3 of a handler that ran $4 seconds, in a transaction of the caller's: as
+-- finish_jobs does, which is planned anew each time where a session does not pin its plans.  Locks its row of live_jobs.
+-- Zero rows: the attempt has lost its lease, and nothing of it was written.
+with gone as (
+    delete from holdfast.live_jobs l
+    where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
+    returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at, l.parent_id, l.family_id
+)
+insert into holdfast.finished_jobs (job_id, queue, kind, outcome, attempt, failures, worker_id, claimed_at, started_at,
+                                    finished_at, result, parent_id, family_id)
+select g.job_id, g.queue, g.kind, 'completed', g.attempt, g.failures, g.worker_id, g.claimed_at,
+       greatest(g.claimed_at, holdfast.now() - make_interval(secs => $4::double precision)), greatest(g.claimed_at, holdfast.now()),
+       $3::text::jsonb, g.parent_id, g.family_id
+from gone g
+returning job_id;
+
 -- name: put_back_jobs
 -- Ends attempts whose jobs go on: retried, snoozed, released.  $4 is the delay in seconds, $5 how many failures to add.
 -- A job whose cancel was requested ends as cancelled instead, but for a run with steps to make up for.  Locks live_jobs rows in id order.
