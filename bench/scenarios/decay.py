@@ -68,6 +68,7 @@ async def measure_shape(
     with Cluster() as cluster:
         await perform(peer, cluster.dsn, "setup", load)
         await enqueue(cluster, peer, load)
+        await settle(cluster)
         drained = await drain(cluster, peer, load)
     return {case(name): drained.pace}
 
@@ -83,10 +84,18 @@ async def measure_worse(
     with Cluster() as cluster:
         await perform(peer, cluster.dsn, "setup")
         await worsen(cluster, peer, load, scale)
+        await settle(cluster)
         drained = await drain(cluster, peer, load, leaves_rest=True)
     if not runs_rest:
         check_exactly_once([report["numbers"] for report in drained.reports], load.numbers())
     return {case(name): drained.pace}
+
+
+async def settle(cluster: Cluster) -> None:
+    """Have what was filled in written to disk: a bad day is measured, and not the rush that made it."""
+    connection = await cluster.connect()
+    await connection.execute("checkpoint", timeout=900)
+    await connection.close()
 
 
 async def add_history(cluster: Cluster, peer: Contestant, load: Load, scale: Scale) -> None:
