@@ -150,6 +150,7 @@ async def measure_pinned(peer: Contestant, scale: Scale, *, name: str) -> Figure
         while True:
             load = replace(load, first=first)
             await enqueue(cluster, peer, load)
+            await settle(cluster)
             drained = await drain(cluster, peer, load)
             first += load.jobs
             if time.monotonic() >= until:

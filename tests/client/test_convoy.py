@@ -135,11 +135,12 @@ async def test_keys_travel_alone(client: holdfast.Client) -> None:
     assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [DuplicateJob]
 
 
-async def test_concurrency_keys_share_commits_among_themselves(
+async def test_jobs_with_concurrency_keys_share_commits(
     client: holdfast.Client, db: ThrowawayDatabase
 ) -> None:
-    """Each has its own key; jobs without one do not wait for them."""
-    with_key = [client.enqueue(numbered(n), concurrency_key=f"key {n}") for n in range(20)]
+    """Once their queue is known to have keys; each has its own."""
+    await client.enqueue(numbered(0), concurrency_key="key 0")
+    with_key = [client.enqueue(numbered(n), concurrency_key=f"key {n}") for n in range(1, 20)]
     await asyncio.gather(*with_key, *(client.enqueue(numbered(n)) for n in range(20, 40)))
     keys = await db.fetch(
         "select (args ->> 'number')::integer, concurrency_key from holdfast.jobs order by 1"
@@ -148,20 +149,22 @@ async def test_concurrency_keys_share_commits_among_themselves(
     assert await db.value(COMMITS) == 2
 
 
-async def test_the_first_key_of_a_queue_holds_up_no_job_without_one(
+async def test_the_first_keys_of_a_queue_hold_up_no_other_job(
     client: holdfast.Client, db: ThrowawayDatabase
 ) -> None:
-    """Whoever has the row of the queue lets it wait; that is nothing to the others."""
-    await client.enqueue(numbered(0))
+    """Whoever has the row of the queue lets them wait; the others go on, with a key or without."""
+    await client.enqueue(numbered(0), queue="known", concurrency_key="key")
     async with db.database.transaction() as connection:
         await connection.execute(rendered("insert into holdfast.queues (name) values ('default')", db.schema))
-        first = asyncio.create_task(client.enqueue(numbered(1), concurrency_key="key"))
-        while not await connection.fetchval(f"select count(*) {OURS} and wait_event_type = 'Lock'"):
+        wishes = [client.enqueue(numbered(n), concurrency_key="key") for n in range(1, 1 + JOB_LANES)]
+        first = [asyncio.create_task(one) for one in wishes]
+        while await connection.fetchval(f"select count(*) {OURS} and wait_event_type = 'Lock'") < JOB_LANES:
             await connection.execute("select pg_stat_clear_snapshot()")
         async with asyncio.timeout(10):
-            await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(2, 10)))
-        assert not first.done()
-    assert (await first).status == "new"
+            await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(10, 20)))
+            await client.enqueue(numbered(20), queue="known", concurrency_key="key")
+        assert not any(one.done() for one in first)
+    assert [handle.status for handle in await asyncio.gather(*first)] == ["new"] * JOB_LANES
 
 
 async def test_a_closed_client_says_so_to_everybody(db: ThrowawayDatabase) -> None:

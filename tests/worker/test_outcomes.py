@@ -52,6 +52,22 @@ async def test_what_is_told_of_an_error_begins_in_the_handler(
     assert str(Path(slots.__file__).parent) not in error
 
 
+async def test_what_is_told_of_an_error_before_any_handler_is_all_of_it(
+    work: Any, client: holdfast.Client, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """Where the worker itself comes to grief, how it did is what one wants to know."""
+    app = holdfast.App()
+
+    @app.job
+    async def it(n: int) -> None: ...
+
+    await work(app)
+    await client.enqueue(holdfast.JobRequest("it", "{}"))
+    await eventually(lambda: db.value("select true from holdfast.finished_jobs"))
+    error = str(await db.value("select error from holdfast.finished_jobs"))
+    assert str(Path(slots.__file__).parent) in error
+
+
 async def test_a_policy_that_came_past_the_registry_hurts_one_attempt(
     work: Any, client: holdfast.Client, db: ThrowawayDatabase, eventually: Any
 ) -> None:

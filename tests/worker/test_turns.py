@@ -98,6 +98,33 @@ async def test_many_slots_whose_handlers_never_wait_let_the_loop_turn(stage: Sta
     assert sorted({after - before for before, after in pairwise(seen)}) == [0, 2, 200]
 
 
+@pytest.mark.parametrize("stage", [200], indirect=True)
+async def test_a_handler_that_waits_calls_one_other_slot_and_not_all(stage: Stage) -> None:
+    """Or each turn in which one waits would be as long as one job of each."""
+    begun, seen = list[int](), [0]
+
+    def look() -> None:
+        seen.append(len(begun))
+        if seen[-1] < 600:
+            asyncio.get_running_loop().call_soon(look)
+
+    async def slow() -> None:
+        begun.append(1)
+        until = time.monotonic() + slots.LONGEST_RUN
+        while time.monotonic() < until:
+            pass
+
+    async def slow_and_waits() -> None:
+        await slow()
+        await asyncio.sleep(0)
+
+    look()
+    await stage.play([slow_and_waits if n % 50 == 49 else slow for n in range(600)])
+    first, *others = sorted((after - before for before, after in pairwise(seen)), reverse=True)
+    assert first == 200
+    assert max(others) < 20
+
+
 async def test_slots_that_rest_are_there_once_a_handler_waits(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

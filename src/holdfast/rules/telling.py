@@ -33,11 +33,15 @@ def told(error: BaseException) -> str:
 
 
 def _from_handler(error: BaseException) -> TracebackType | None:
-    """Return the traceback without the calls that led to the handler; all of it where it goes no further."""
+    """Return the traceback without the calls that led to the handler; all of it where they led to none."""
     entry = error.__traceback__
-    while entry is not None and str(entry.tb_frame.f_globals.get("__name__")).startswith(_CALLERS):
+    while entry is not None and _module(entry).startswith(_CALLERS):
         entry = entry.tb_next
-    return entry or error.__traceback__
+    return error.__traceback__ if entry is None or _module(entry).startswith("holdfast.") else entry
+
+
+def _module(entry: TracebackType) -> str:
+    return str(entry.tb_frame.f_globals.get("__name__"))
 
 
 def text_of(error: BaseException) -> str:

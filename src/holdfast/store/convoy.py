@@ -110,20 +110,19 @@ class JobConvoy:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._plain, self._keyed = self._convoy(), self._convoy()
-
-    def _convoy(self) -> Convoy[NewJob, JobHandle]:
-        return Convoy(self._carry, most=MOST_JOBS, lanes=JOB_LANES, weigh=lambda job: len(job.args))
+        self._convoy = Convoy(self._carry, most=MOST_JOBS, lanes=JOB_LANES, weigh=lambda job: len(job.args))
+        # Queues that are known to have concurrency keys.
+        self._keyed = set[str]()
 
     async def enqueue(self, job: NewJob) -> JobHandle:
-        """Put *job* in; a unique key may make it wait for others or be refused, so one with such goes alone.
-
-        The first concurrency keys of a queue may have to wait for others too, and let wait their like alone.
-        """
-        if job.unique_key is not None:
-            [handle] = await self._carry([job])
-            return handle
-        return await (self._plain if job.concurrency_key is None else self._keyed).ask(job)
+        """Put *job* in; alone where a unique key, or the first key of its queue, may wait for others."""
+        first_key = job.concurrency_key is not None and job.queue not in self._keyed
+        if job.unique_key is None and not first_key:
+            return await self._convoy.ask(job)
+        [handle] = await self._carry([job])
+        if job.concurrency_key is not None:
+            self._keyed.add(job.queue)
+        return handle
 
     async def _carry(self, some: Sequence[NewJob]) -> Sequence[JobHandle]:
         return await self._database.run(jobs.enqueue_jobs(some))

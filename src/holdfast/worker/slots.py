@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 
@@ -54,7 +55,7 @@ class Slots:
         self._stopping = False
         self._turns, self._turn_ends, self._turn_has_begun = 0, 0.0, False
         # How many slots whose last handler never waited are to go on in the next turn.
-        self._going_on, self._needed = 0, asyncio.Event()
+        self._going_on, self._resting = 0, deque[asyncio.Future[None]]()
 
     async def start(self) -> None:
         """Begin to take jobs."""
@@ -110,23 +111,27 @@ class Slots:
     def _end_turn(self) -> None:
         self._turn_has_begun = False
         self._turns += 1
-        if self._going_on < ENOUGH:
-            self._call_others()
+        self._call(ENOUGH - self._going_on)
 
-    def _call_others(self) -> None:
-        self._needed.set()
-        self._needed.clear()
+    def _call(self, count: int) -> None:
+        """Have so many slots that rest go on."""
+        while count > 0 and self._resting:
+            rest = self._resting.popleft()
+            if not rest.done():
+                rest.set_result(None)
+                count -= 1
 
     async def _let_turn(self, *, has_waited: bool) -> None:
         """Let the loop turn.
 
-        A few slots are enough for handlers that never wait: they go on, and the rest wait until one has to.
+        A few slots are enough for handlers that never wait: the others rest until one of those has to wait.
         """
         if has_waited:
             await asyncio.sleep(0)
             return
         if self._going_on == ENOUGH:
-            await self._needed.wait()
+            self._resting.append(rest := asyncio.get_running_loop().create_future())
+            await rest
             return
         self._going_on += 1
         try:
@@ -178,7 +183,7 @@ class Slots:
 
     async def _next(self) -> Entry:
         """Wait for a job, and have those that rest do so too: they have no work either."""
-        self._call_others()
+        self._call(len(self._resting))
         return await self._buffer.take()
 
     def _teller(self, queue: str) -> Callable[[], object]:

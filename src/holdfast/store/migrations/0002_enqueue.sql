@@ -46,39 +46,6 @@ $$;
 -- ---------------------------------------------------------------------------------------------
 -- Enqueue
 
--- Puts in those jobs whose id is also their holder's; the others are kept.  A unique key that is taken raises unique_violation.
--- Keys go in in one order for everybody: two sessions with the same keys do not deadlock.
-create function holdfast.put_in(
-    ids bigint[], holders bigint[], moment timestamptz, kinds text[], queues text[], args jsonb[], priorities smallint[],
-    max_attempts integer[], timeouts double precision[], run_ats timestamptz[], delays double precision[], retries jsonb[],
-    unique_keys text[], concurrency_keys text[], tags text[], metas jsonb[], parent_ids bigint[], traces text[]
-) returns table (place bigint, job_id bigint, status text)
-language plpgsql
-as $$
-begin
-    return query
-    with asked as materialized (
-        select u.*, coalesce(u.run_at, moment + make_interval(secs => u.delay), moment) as due_at
-        from unnest(ids, holders, kinds, queues, args, priorities, max_attempts, timeouts, run_ats, delays, retries, unique_keys,
-                    concurrency_keys, tags, metas, parent_ids, traces)
-             with ordinality as u(id, holder, kind, queue, arg, priority, max_attempt, timeout, run_at, delay, retry, unique_key,
-                                  concurrency_key, tag, meta, parent_id, trace, nth)
-    ), lived as (
-        insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, run_at, unique_key, concurrency_key)
-        select a.id, a.id, a.queue, a.kind, a.priority, case when a.due_at > moment then 'scheduled' else 'available' end,
-               a.due_at, a.unique_key, a.concurrency_key
-        from asked a where a.id = a.holder order by a.unique_key, a.nth
-    ), stored as (
-        insert into holdfast.jobs (id, kind, queue, args, priority, max_attempts, timeout, retry, unique_key,
-                                   concurrency_key, tags, meta, parent_id, trace, created_at)
-        select a.id, a.kind, a.queue, a.arg, a.priority, a.max_attempt, a.timeout, a.retry, a.unique_key,
-               a.concurrency_key, a.tag::text[], a.meta, a.parent_id, a.trace, moment
-        from asked a where a.id = a.holder
-    )
-    select a.nth, a.holder, case when a.id = a.holder then 'new' else 'kept' end from asked a order by a.nth;
-end
-$$;
-
 -- Puts jobs in, one array per column, and answers in the order asked: the id, and whether the job is
 -- new, was kept (a live job holds the unique key) or replaced a job that is still queued.
 -- A replace of a job that already runs keeps it.  Policy reject raises HF001 with the key in the
@@ -98,47 +65,34 @@ declare
     moment timestamptz := holdfast.now();
     -- A place belongs to a transaction that has a number already: see next_place().
     number xid8 := pg_current_xact_id();
-    ids bigint[];
-    holders bigint[];
-    is_contested boolean;
-    is_in boolean := false;
 begin
     if array_remove(concurrency_keys, null) <> '{}' then
         perform holdfast.mark_keyed(queues, concurrency_keys);
     end if;
     if array_remove(unique_keys, null) = '{}' then
-        ids := array(select nextval('holdfast.jobs_id_seq') from generate_subscripts(kinds, 1));
         return query
-        select * from holdfast.put_in(ids, ids, moment, kinds, queues, args, priorities, max_attempts, timeouts, run_ats, delays, retries,
-                                      unique_keys, concurrency_keys, tags, metas, parent_ids, traces);
-        is_in := true;
-    elsif cardinality(kinds) > 1 then
-        -- Keys that somebody holds are kept as they are, and all others go in together, unless a policy asks for more, or
-        -- somebody puts one of them in at this moment: then nothing has happened, and each has its turn below.
-        begin
-            with asked as materialized (
-                select nextval('holdfast.jobs_id_seq') as id, u.*
-                from unnest(unique_keys, unique_policies) with ordinality as u(unique_key, unique_policy, nth)
-            ), led as (
-                select a.*, case when a.unique_key is null then a.id
-                                 else first_value(a.id) over (partition by a.unique_key order by a.nth) end as first
-                from asked a
-            )
-            select array_agg(e.id order by e.nth), array_agg(coalesce(l.job_id, e.first) order by e.nth),
-                   bool_or(coalesce(l.job_id, e.first) <> e.id and e.unique_policy <> 'keep')
-            into ids, holders, is_contested
-            from led e left join holdfast.live_jobs l on l.unique_key = e.unique_key;
-            if not is_contested then
-                return query
-                select * from holdfast.put_in(ids, holders, moment, kinds, queues, args, priorities, max_attempts, timeouts, run_ats, delays,
-                                              retries, unique_keys, concurrency_keys, tags, metas, parent_ids, traces);
-                is_in := true;
-            end if;
-        exception when unique_violation then
-            null;
-        end;
-    end if;
-    if not is_in then
+        with asked as materialized (
+            select nextval('holdfast.jobs_id_seq') as id, u.*,
+                   coalesce(u.run_at, moment + make_interval(secs => u.delay), moment) as due_at
+            from unnest(kinds, queues, args, priorities, max_attempts, timeouts, run_ats, delays, retries,
+                        concurrency_keys, tags, metas, parent_ids, traces)
+                 with ordinality as u(kind, queue, arg, priority, max_attempt, timeout, run_at, delay, retry,
+                                      concurrency_key, tag, meta, parent_id, trace, nth)
+        ), stored as (
+            insert into holdfast.jobs (id, kind, queue, args, priority, max_attempts, timeout, retry,
+                                       concurrency_key, tags, meta, parent_id, trace, created_at)
+            select a.id, a.kind, a.queue, a.arg, a.priority, a.max_attempt, a.timeout, a.retry,
+                   a.concurrency_key, a.tag::text[], a.meta, a.parent_id, a.trace, moment
+            from asked a
+        ), lived as (
+            insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, run_at, concurrency_key)
+            select a.id, a.id, a.queue, a.kind, a.priority,
+                   case when a.due_at > moment then 'scheduled' else 'available' end,
+                   a.due_at, a.concurrency_key
+            from asked a
+        )
+        select a.nth, a.id, 'new' from asked a order by a.nth;
+    else
         -- Ids in the order asked, keys in one order for everybody: two sessions with the same keys do not deadlock.
         return query
         with asked as materialized (
