@@ -7,7 +7,7 @@ here fails the first test: list it, with a way to drive it.
 import re
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,6 +49,7 @@ from holdfast.store.signals import Waiter
 from holdfast.store.sqlfile import blocks, rendered
 from holdfast.store.statement import Statement
 from holdfast.worker.sessions import Sessions
+from holdfast.worker.sync_sessions import SyncSessions
 from holdfast.worker.transaction import End, LoopTransaction, SyncTransaction
 from tests.contracts.test_sql import BLOCKS, body
 from tests.store.scene import Scene, fence
@@ -241,12 +242,13 @@ async def sync_transaction(scene: Scene, stale: Fence) -> list[int]:
     """A sync handler's own transaction, with a write of its own."""
     job: Any = SimpleNamespace(id=stale.job_id, attempt=stale.attempt, kind="greet", result=None)
     end = End(time.monotonic(), lambda: None, lambda _committed: None)
-    try:
-        with SyncTransaction(job, end, scene.db.config) as connection:
-            connection.execute(rendered(INSERT, scene.db.schema).encode())
-    except LeaseLost:
-        return []
-    return [stale.job_id]
+    with closing(SyncSessions(scene.db.config)) as sessions:
+        try:
+            with SyncTransaction(job, end, sessions) as connection:
+                connection.execute(rendered(INSERT, scene.db.schema).encode())
+        except LeaseLost:
+            return []
+        return [stale.job_id]
 
 
 # Block of SQL, what the write is, how it is driven.

@@ -282,6 +282,18 @@ async def transact_late_on_loop(job: holdfast.Job, table: str, folder: str) -> N
         raise
 
 
+def tell(job: holdfast.Job, statement: str) -> None:
+    """Complete with the one value that a statement gives."""
+    with job.transaction() as connection:
+        job.result = connection.execute(statement.encode()).fetchone()[0]
+
+
+async def tell_on_loop(job: holdfast.Job, statement: str) -> None:
+    """The same, on the loop."""
+    async with job.transaction() as connection:
+        job.result = await connection.fetchval(statement)
+
+
 def checkpoint(job: holdfast.Job) -> Any:
     """Go on from a checkpoint; the third try finds it deleted."""
     state = job.load_checkpoint(version=2)

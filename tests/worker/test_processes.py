@@ -23,6 +23,7 @@ from holdfast.testing import ThrowawayDatabase
 from holdfast.worker import wire
 from holdfast.worker.child import Link, LinkPort
 from holdfast.worker.processes import Child
+from holdfast.worker.sync_sessions import SyncSessions
 from tests.worker import handlers
 
 ROOT = Path(__file__).parents[2]
@@ -113,9 +114,9 @@ async def test_who_ends_in_time_has_although_somebody_keeps_the_loop(
 def test_nothing_of_a_call_comes_after_its_ending() -> None:
     """Neither progress nor the end of a transaction: the parent would take them for the next call's."""
     ours, theirs = socket.socketpair()
-    link, config = Link(theirs), DatabaseConfig(dsn="postgresql://nobody@127.0.0.1/nowhere")
+    link, nowhere = Link(theirs), SyncSessions(DatabaseConfig(dsn="postgresql://nobody@127.0.0.1/nowhere"))
     with ours, theirs, link._stream:
-        port = LinkPort(link, claimed("leave_a_thread", "{}"), config)
+        port = LinkPort(link, claimed("leave_a_thread", "{}"), nowhere)
         link.begin(port)
         port.progress(0.5, None)
         link.end(wire.Returned())
@@ -123,7 +124,7 @@ def test_nothing_of_a_call_comes_after_its_ending() -> None:
         port._settled(True)
         with pytest.raises(LeaseLost, match="attempt 1 of job 1"):
             port._settle()
-        link.begin(LinkPort(link, claimed("meet_a_thread", "{}"), config))
+        link.begin(LinkPort(link, claimed("meet_a_thread", "{}"), nowhere))
         port.progress(1.0, "later")
         port._settled(True)
         told = wire.frame(wire.Progress(0.5, None)) + wire.frame(wire.Returned())

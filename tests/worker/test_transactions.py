@@ -160,6 +160,22 @@ async def test_the_server_hears_of_it_where_a_handlers_machine_is_gone(
     assert [await client.wait(one.id, timeout=20) for one in handles] == ["client", "session"]
 
 
+async def test_the_next_handler_gets_the_session_of_the_one_before(single: Any, work: Any, run: Any) -> None:
+    """To open one for each job costs the server several milliseconds."""
+    app = single(handlers.tell)
+    await work(app)
+    before = await run(app, statement="select pg_backend_pid()")
+    assert await run(app, statement="select pg_backend_pid()") == before
+
+
+async def test_behind_a_pooler_no_handlers_session_is_set_up(single: Any, work: Any, run: Any) -> None:
+    """What is set there stays with a connection that others use."""
+    app = single(handlers.tell)
+    await work(app, database={"pgbouncer": True})
+    source = "select source from pg_settings where name = 'tcp_keepalives_idle'"
+    assert await run(app, statement=source) == "default"
+
+
 async def test_a_handler_that_enters_the_wrong_way_is_told_the_right_one(
     client: holdfast.Client, work: Any
 ) -> None:

@@ -146,7 +146,7 @@ class SyncDatabase:
             except PoolClosed:
                 msg = "the connections were closed meanwhile: call the client's open() first"
                 raise DatabaseUnavailable(msg) from None
-            if _still_there(connection):
+            if still_there(connection):
                 return connection
             connection.close()
             pool.putconn(connection)
@@ -180,7 +180,7 @@ def _set_up(connection: SyncConnection) -> None:
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
 
-def _still_there(connection: SyncConnection) -> bool:
+def still_there(connection: SyncConnection) -> bool:
     """Read whether a pooled connection still stands: the server speaks unasked only to say goodbye."""
     if connection.closed:
         return False

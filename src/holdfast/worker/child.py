@@ -32,6 +32,7 @@ from holdfast.model.job import ClaimedJob
 from holdfast.rules.outcome import storable
 from holdfast.store.database import DatabaseConfig
 from holdfast.worker import endings, wire
+from holdfast.worker.sync_sessions import SyncSessions
 from holdfast.worker.transaction import End, SyncTransaction
 
 PR_SET_PDEATHSIG = 1
@@ -142,8 +143,8 @@ def _kill_family() -> None:
 class LinkPort:
     """What stands behind the `Job` of a handler in a child process: the parent, at the end of the line."""
 
-    def __init__(self, link: Link, claimed: ClaimedJob, config: DatabaseConfig) -> None:
-        self.claimed, self._link, self._config = claimed, link, config
+    def __init__(self, link: Link, claimed: ClaimedJob, sessions: SyncSessions) -> None:
+        self.claimed, self._link, self._sessions = claimed, link, sessions
         self._began = time.monotonic()
 
     def progress(self, fraction: float, note: str | None) -> None:
@@ -164,7 +165,7 @@ class LinkPort:
 
     def transaction(self, job: Job) -> Transaction:
         """Begin a transaction that ends with the job's completion."""
-        return SyncTransaction(job, End(self._began, self._settle, self._settled), self._config)
+        return SyncTransaction(job, End(self._began, self._settle, self._settled), self._sessions)
 
     def _settle(self) -> None:
         self._link.ask(wire.Settle(), self)
@@ -219,9 +220,14 @@ class HandlerProcess:
         setup = self._link.hear()
         if not isinstance(setup, wire.Setup):
             return
-        self._config = DatabaseConfig(
-            dsn=setup.dsn, schema=setup.schema, application_name=setup.application_name
+        config = DatabaseConfig(
+            dsn=setup.dsn,
+            schema=setup.schema,
+            application_name=setup.application_name,
+            pgbouncer=setup.pgbouncer,
+            connect_timeout=setup.connect_timeout,
         )
+        self._sessions = SyncSessions(config)
         logging.getLogger().setLevel(setup.level)
         logging.getLogger().addHandler(self._log)
         logging.getLogger("holdfast.job").setLevel(logging.INFO)
@@ -256,7 +262,7 @@ class HandlerProcess:
         )
         arguments = signature.decode(claimed.args)
         if signature.job_parameter is not None:
-            port = LinkPort(self._link, claimed, self._config)
+            port = LinkPort(self._link, claimed, self._sessions)
             self._link.begin(port)
             arguments[signature.job_parameter] = Job(claimed, port)
         return lambda: function(**arguments)

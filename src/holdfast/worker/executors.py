@@ -21,6 +21,7 @@ from holdfast.worker.processes import ProcessPool
 from holdfast.worker.running import Cause, Running, TimedOut
 from holdfast.worker.scribe import Scribe
 from holdfast.worker.sessions import Sessions
+from holdfast.worker.sync_sessions import SyncSessions
 from holdfast.worker.threads import Result, Threads
 
 
@@ -37,6 +38,7 @@ class Executors:
         self._database, self._journal = database, journal
         self._scribe, self._archive = scribe, archive
         self._sessions = Sessions(database.config, slots)
+        self._sync_sessions = SyncSessions(database.config)
         self._threads = Threads()
         self._processes = ProcessPool(database.config)
         self.abandoned = 0
@@ -47,7 +49,13 @@ class Executors:
         return running.job
 
     def _port(self, running: Running) -> AttemptPort:
-        return AttemptPort(running, database=self._database, sessions=self._sessions, journal=self._journal)
+        return AttemptPort(
+            running,
+            database=self._database,
+            sessions=self._sessions,
+            sync_sessions=self._sync_sessions,
+            journal=self._journal,
+        )
 
     async def run(self, running: Running, handler: Handler[Any, Any], arguments: dict[str, Any]) -> Any:
         """Run a sync handler to its end, its timeout or its interruption."""
@@ -119,4 +127,5 @@ class Executors:
         """End the processes and let threads go."""
         self._threads.stop()
         await self._processes.stop()
+        self._sync_sessions.close()
         await self._sessions.close()

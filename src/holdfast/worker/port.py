@@ -14,6 +14,7 @@ from holdfast.store.database import Database
 from holdfast.worker.journal import Journal
 from holdfast.worker.running import Running
 from holdfast.worker.sessions import Sessions
+from holdfast.worker.sync_sessions import SyncSessions
 from holdfast.worker.transaction import End, LoopTransaction, SyncTransaction
 
 
@@ -21,12 +22,22 @@ class AttemptPort:
     """Carries the wishes of one attempt.
 
     On the worker's loop it answers with an awaitable, for an async handler and for a middleware around
-    whatever handler; anywhere else it waits for the loop and answers with the value.  *sessions* are the
-    connections for handlers' own transactions: apart from the worker's, which a handler must not use up.
+    whatever handler; anywhere else it waits for the loop and answers with the value.  *sessions* and
+    *sync_sessions* are for handlers' own transactions: apart from the worker's, which a handler must not use
+    up.
     """
 
-    def __init__(self, running: Running, *, database: Database, sessions: Sessions, journal: Journal) -> None:
-        self._running, self._database, self._sessions, self._journal = running, database, sessions, journal
+    def __init__(
+        self,
+        running: Running,
+        *,
+        database: Database,
+        sessions: Sessions,
+        sync_sessions: SyncSessions,
+        journal: Journal,
+    ) -> None:
+        self._running, self._database, self._journal = running, database, journal
+        self._sessions, self._sync_sessions = sessions, sync_sessions
         self._loop = asyncio.get_running_loop()
 
     def _is_on_loop(self) -> bool:
@@ -83,7 +94,7 @@ class AttemptPort:
         if self._is_on_loop():
             return LoopTransaction(job, self._running, self._sessions, self.settle)
         end = End(self._running.began, lambda: self._carried(self.settle()), self._running.end)
-        return SyncTransaction(job, end, self._database.config)
+        return SyncTransaction(job, end, self._sync_sessions)
 
     async def settle(self) -> None:
         """Write what was logged so far; from now on a lease that is gone may be the attempt's own doing."""

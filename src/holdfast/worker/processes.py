@@ -123,7 +123,16 @@ class Child:
             undo.pop_all()
         child = cls(process, reader, writer)
         level = logging.getLogger().level
-        child.write(wire.Setup(config.dsn, config.schema, config.application_name, level))
+        child.write(
+            wire.Setup(
+                dsn=config.dsn,
+                schema=config.schema,
+                application_name=config.application_name,
+                pgbouncer=config.pgbouncer,
+                connect_timeout=config.connect_timeout,
+                level=level,
+            )
+        )
         return child
 
     @property

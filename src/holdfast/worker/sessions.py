@@ -13,6 +13,11 @@ from holdfast.store.database import KEEPALIVES, Connection, DatabaseConfig, own_
 
 LONGEST_CLOSE = 5.0
 
+# As `discard all`, which must stand alone, but for plans and what is prepared: the drivers count on theirs.
+RESET = """
+select pg_advisory_unlock_all(); close all; unlisten *; set session authorization default; reset all;
+discard temp; discard sequences"""
+
 
 class Sessions:
     """A pool of up to *most* plain connections, opened when a handler first asks.
@@ -55,7 +60,9 @@ class Sessions:
         async with self._opening:
             if self._pool is None:
                 with own_errors(self.config.schema):
-                    self._pool = await asyncpg.create_pool(**self._options(), min_size=0, max_size=self._most)
+                    self._pool = await asyncpg.create_pool(
+                        **self._options(), min_size=0, max_size=self._most, reset=_reset
+                    )
             return self._pool
 
     def _options(self) -> dict[str, Any]:
@@ -64,3 +71,7 @@ class Sessions:
             return options | {"statement_cache_size": 0}
         settings = {"application_name": f"{self.config.application_name} job"} | KEEPALIVES
         return options | {"server_settings": settings}
+
+
+async def _reset(connection: Connection) -> None:
+    await connection.execute(RESET)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -16,14 +16,12 @@ from holdfast.app.job import Job, Transaction
 from holdfast.errors import InputInvalid, LeaseLost
 from holdfast.store import attempts
 from holdfast.store.attempts import Fence
-from holdfast.store.database import ENCODING, KEEPALIVES, Connection, DatabaseConfig, run_on
+from holdfast.store.database import Connection, run_on
 from holdfast.store.foreign import run_on_psycopg
 from holdfast.store.statement import Statement
 from holdfast.worker.running import Running
 from holdfast.worker.sessions import Sessions
-
-# As in the sessions of async handlers.  Not among the connection's options: an address may have its own.
-_KEEPALIVES = "; ".join(f"set {name} = {value}" for name, value in KEEPALIVES.items())
+from holdfast.worker.sync_sessions import SyncSessions
 
 
 def _completion(job: Job, began: float) -> Statement[list[int]]:
@@ -100,8 +98,8 @@ class End:
 class SyncTransaction(Transaction):
     """``with``: gives a psycopg connection inside a transaction, for handlers in threads and processes."""
 
-    def __init__(self, job: Job, end: End, config: DatabaseConfig) -> None:
-        self._job, self._end, self._config = job, end, config
+    def __init__(self, job: Job, end: End, sessions: SyncSessions) -> None:
+        self._job, self._end, self._sessions = job, end, sessions
         self._connection: psycopg.Connection[Any] | None = None
 
     async def __aenter__(self) -> Any:
@@ -112,17 +110,7 @@ class SyncTransaction(Transaction):
         return None
 
     def __enter__(self) -> psycopg.Connection[Any]:
-        self._connection = psycopg.connect(
-            self._config.dsn,
-            application_name=f"{self._config.application_name} job",
-            connect_timeout=max(2, int(self._config.connect_timeout)),
-            prepare_threshold=None,
-            autocommit=True,
-            client_encoding=ENCODING,
-        )
-        if not self._config.pgbouncer:
-            self._connection.execute(_KEEPALIVES)
-        self._connection.autocommit = False
+        self._connection = self._sessions.lend()
         return self._connection
 
     def __exit__(
@@ -134,16 +122,14 @@ class SyncTransaction(Transaction):
             if kind is None:
                 self._complete(connection)
         finally:
-            # Closing rolls back what was not committed; the handler's error says more than a failure of that.
-            with suppress(psycopg.Error):
-                connection.close()
+            self._sessions.take_back(connection)
 
     def _complete(self, connection: psycopg.Connection[Any]) -> None:
         statement = _completion(self._job, self._end.began)
         self._end.settle()
         committed = False
         try:
-            if not run_on_psycopg(connection, statement, self._config.schema):
+            if not run_on_psycopg(connection, statement, self._sessions.config.schema):
                 raise LeaseLost(self._job.id, self._job.attempt)
             connection.commit()
             committed = True

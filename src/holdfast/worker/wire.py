@@ -29,6 +29,8 @@ class Setup(msgspec.Struct, tag="setup"):
     dsn: str
     schema: str
     application_name: str
+    pgbouncer: bool
+    connect_timeout: float
     level: int
 
 

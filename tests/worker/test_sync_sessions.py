@@ -1,0 +1,296 @@
+"""Sessions of sync handlers go from one to the next, and nothing that one did goes with them."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row
+from psycopg.types.numeric import FloatLoader
+
+from holdfast.errors import DatabaseUnavailable
+from holdfast.store.database import DatabaseConfig
+from holdfast.store.sqlfile import rendered
+from holdfast.testing import ThrowawayDatabase
+from holdfast.worker.sessions import Sessions
+from holdfast.worker.sync_sessions import SyncSessions
+
+Connection = psycopg.Connection[Any]
+Handler = Callable[[Connection], object]
+
+SESSION = "select pg_backend_pid()"
+STILL_THERE = "select 1 from pg_stat_activity where pid = any ($1::integer[])"
+
+# What a handler does, how it shows, and what the next one has to see.
+LEFT_BEHIND = [
+    ("set statement_timeout = '7s'", "show statement_timeout", "0"),
+    ("set role pg_monitor", "select current_user = session_user", True),
+    ("create temp table mine (n int)", "select to_regclass('mine')::text", None),
+    ("select pg_advisory_lock(8)", "select count(*) from pg_locks where objid = 8", 0),
+    ("listen mine", "select count(*) from pg_listening_channels()", 0),
+    (
+        "declare mine cursor with hold for select 1",
+        "select count(*) from pg_cursors where name = 'mine'",
+        0,
+    ),
+]
+
+
+@pytest.fixture
+def sessions(db: ThrowawayDatabase) -> Iterator[SyncSessions]:
+    """Sessions for handlers of a worker."""
+    made = SyncSessions(db.config)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def write(db: ThrowawayDatabase) -> bytes:
+    """What a handler writes."""
+    await db.fetch("create table holdfast.notes (n int)")
+    return rendered("insert into holdfast.notes values (1)", db.schema).encode()
+
+
+@pytest.fixture
+def counted(db: ThrowawayDatabase) -> Callable[[], Awaitable[Any]]:
+    """Counts what handlers wrote: ``await counted()``."""
+    return lambda: db.value("select count(*) from holdfast.notes")
+
+
+def one(connection: Connection, statement: str) -> Any:
+    """Read one value."""
+    row = connection.execute(statement.encode()).fetchone()
+    return row[0] if row else None
+
+
+def after(sessions: SyncSessions, handler: Handler) -> Connection:
+    """Let a handler use a connection; lend the next one, which has to be of the same session."""
+    first = sessions.lend()
+    session = one(first, SESSION)
+    first.commit()
+    handler(first)
+    sessions.take_back(first)
+    second = sessions.lend()
+    assert one(second, SESSION) == session
+    return second
+
+
+def read_numbers_as_floats(connection: Connection) -> None:
+    """Register a loader on the connection alone."""
+    connection.adapters.register_loader("numeric", FloatLoader)
+
+
+def answer_dictionaries(connection: Connection) -> None:
+    """Set what rows of the connection are."""
+    connection.row_factory = dict_row
+
+
+def commit_at_once(connection: Connection) -> None:
+    """End the transactions of the connection."""
+    connection.autocommit = True
+
+
+def isolate(connection: Connection) -> None:
+    """Set how the connection's transactions are isolated."""
+    connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+
+
+def prepare(connection: Connection) -> None:
+    """Have a statement prepared, under a name that the next connection gives again."""
+    connection.execute("select 'of the first handler'", prepare=True)
+    connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("handler", "statement", "untouched"),
+    [
+        (read_numbers_as_floats, "select 0.1::numeric", Decimal("0.1")),
+        (answer_dictionaries, "select 1", 1),
+        (commit_at_once, "select 1", 1),
+        (isolate, "show transaction_isolation", "read committed"),
+        (prepare, "select count(*) from pg_prepared_statements", 0),
+    ],
+)
+def test_what_a_handler_does_to_its_connection_ends_with_it(
+    sessions: SyncSessions, handler: Handler, statement: str, untouched: object
+) -> None:
+    """A float where the next handler expects a `Decimal` would be an amount of money gone wrong."""
+    second = after(sessions, handler)
+    value = one(second, statement)
+    assert (type(value), value) == (type(untouched), untouched)
+    assert second.pgconn.transaction_status == TransactionStatus.INTRANS
+    sessions.take_back(second)
+
+
+@pytest.mark.parametrize(("done", "statement", "untouched"), LEFT_BEHIND)
+def test_what_a_handler_does_to_its_session_ends_with_it(
+    sessions: SyncSessions, done: str, statement: str, untouched: object
+) -> None:
+    """Committed or not: settings, roles, locks and tables of the session are nobody else's."""
+
+    def committed(connection: Connection) -> None:
+        connection.execute(done.encode())
+        connection.commit()
+        assert one(connection, statement) != untouched
+        connection.commit()
+
+    second = after(sessions, committed)
+    assert one(second, statement) == untouched
+    sessions.take_back(second)
+
+
+@pytest.mark.parametrize(("done", "statement", "untouched"), LEFT_BEHIND)
+async def test_so_it_does_in_the_sessions_of_the_loop(
+    db: ThrowawayDatabase, done: str, statement: str, untouched: object
+) -> None:
+    """Async handlers have the same promise."""
+    sessions = Sessions(db.config, 1)
+    try:
+        async with sessions.transaction() as connection:
+            session = await connection.fetchval(SESSION)
+            await connection.execute(done)
+        async with sessions.transaction() as connection:
+            assert await connection.fetchval(SESSION) == session
+            assert await connection.fetchval(statement) == untouched
+    finally:
+        await sessions.close()
+
+
+async def test_a_role_that_the_address_names_stays(db: ThrowawayDatabase) -> None:
+    """Logins that are made for a day own nothing: they have the role of whoever does."""
+    config = replace(db.config, dsn=with_role(db.config.dsn))
+    sessions, in_threads = Sessions(config, 1), SyncSessions(config)
+    try:
+        for _ in range(2):
+            async with sessions.transaction() as on_loop:
+                assert await on_loop.fetchval("select current_user") == "pg_monitor"
+            connection = in_threads.lend()
+            assert one(connection, "select current_user") == "pg_monitor"
+            in_threads.take_back(connection)
+    finally:
+        await sessions.close()
+        in_threads.close()
+
+
+def with_role(dsn: str) -> str:
+    """Add a role that statements run as."""
+    return f"{dsn}{'&' if '?' in dsn else '?'}options={quote('-c role=pg_monitor')}"
+
+
+async def test_what_is_not_committed_is_undone(sessions: SyncSessions, write: bytes, counted: Any) -> None:
+    """Also where a statement failed, and the transaction can only be rolled back."""
+
+    def failed(connection: Connection) -> None:
+        connection.execute(write)
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            connection.execute("select 1 / 0")
+
+    sessions.take_back(after(sessions, failed))
+    assert await counted() == 0
+
+
+async def test_whoever_keeps_a_connection_finds_it_closed(
+    sessions: SyncSessions, write: bytes, counted: Any
+) -> None:
+    """A statement that comes late must not run in the transaction of another job."""
+    kept: list[Connection] = []
+    cursors: list[Any] = []
+
+    def keep(connection: Connection) -> None:
+        kept.append(connection)
+        cursors.extend([connection.cursor(), psycopg.RawCursor(connection)])
+
+    second = after(sessions, keep)
+    second.execute("select 1")
+    for late in (*kept, *cursors):
+        with pytest.raises(psycopg.OperationalError, match="closed"):
+            late.execute(write)
+    assert kept[0].closed
+    kept[0].close()
+    second.commit()
+    sessions.take_back(second)
+    assert await counted() == 0
+
+
+async def test_a_session_with_a_statement_under_way_is_not_lent_again(
+    sessions: SyncSessions, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """A thread that the handler began is still at it; as before, it is cut off."""
+    await db.fetch("select pg_advisory_lock(7)")
+    first = sessions.lend()
+    session = one(first, SESSION)
+    came: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            first.execute("select pg_advisory_lock(7)")
+        except psycopg.Error as error:
+            came.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting = "select 1 from pg_stat_activity where pid = $1 and wait_event = 'advisory'"
+    await eventually(lambda: db.value(waiting, session))
+    sessions.take_back(first)
+    await asyncio.to_thread(thread.join, 20)
+    assert [type(error) for error in came] == [psycopg.OperationalError]
+    second = sessions.lend()
+    assert one(second, SESSION) != session
+    sessions.take_back(second)
+
+
+async def test_a_session_that_has_ended_meanwhile_is_not_lent(
+    sessions: SyncSessions, db: ThrowawayDatabase
+) -> None:
+    """The server was started anew, or somebody has ended it: the handler gets another one."""
+    first = sessions.lend()
+    session = one(first, SESSION)
+    sessions.take_back(first)
+    assert await db.value("select pg_terminate_backend($1, 20000)", session)
+    second = sessions.lend()
+    assert one(second, SESSION) != session
+    sessions.take_back(second)
+
+
+async def test_sessions_that_nobody_needs_are_closed(db: ThrowawayDatabase, eventually: Any) -> None:
+    """As many as were at work at once stay for a while, and no longer."""
+    sessions = SyncSessions(db.config, longest_idle=0.0)
+    both = [sessions.lend(), sessions.lend()]
+    pids = {one(connection, SESSION) for connection in both}
+    assert len(pids) == 2
+    for connection in both:
+        sessions.take_back(connection)
+
+    async def gone() -> bool:
+        return await db.fetch(STILL_THERE, [*pids]) == []
+
+    await eventually(gone)
+    sessions.close()
+
+
+async def test_what_is_given_back_after_the_end_is_closed(db: ThrowawayDatabase, eventually: Any) -> None:
+    """A thread may return long after its worker has stopped."""
+    sessions = SyncSessions(db.config)
+    late, idle = sessions.lend(), sessions.lend()
+    pids = [one(late, SESSION), one(idle, SESSION)]
+    sessions.take_back(idle)
+    sessions.close()
+    sessions.take_back(late)
+
+    async def gone() -> bool:
+        return await db.fetch(STILL_THERE, pids) == []
+
+    await eventually(gone)
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    """By its address, as in an async handler."""
+    sessions = SyncSessions(DatabaseConfig(dsn="postgresql://nobody@127.0.0.1:1/nowhere"))
+    with pytest.raises(DatabaseUnavailable, match=r"127\.0\.0\.1"):
+        sessions.lend()
