@@ -20,7 +20,7 @@ from holdfast.app.options import Options, resolved_each
 from holdfast.client import asynchronous
 from holdfast.errors import InputInvalid
 from holdfast.model.job import NewJob
-from holdfast.store import bulk, incoming, jobs
+from holdfast.store import binary_copy, bulk, incoming, jobs
 from holdfast.store.bulk import CHUNK, Load
 from holdfast.store.database import DatabaseConfig
 from holdfast.store.incoming import COPY_FROM, Incoming
@@ -71,7 +71,7 @@ async def test_rows_are_cut_into_messages_that_the_server_takes(
     client: holdfast.Client, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However large the jobs, no message of a COPY grows to what the server would refuse."""
-    monkeypatch.setattr(bulk, "LARGEST_MESSAGE", 1000)
+    monkeypatch.setattr(binary_copy, "LARGEST_MESSAGE", 1000)
     sent = [f"{n} {'x' * n}" for n in range(COPY_FROM)]
     await client.enqueue_many(asked(sent))
     rows = await db.fetch("select args ->> 'v' as v from holdfast.jobs order by id")
@@ -91,8 +91,8 @@ async def test_jobs_that_are_all_different_share_their_messages() -> None:
     for table in Load(Incoming(jobs)).tables(jobs, Reserved(list(range(count)), datetime.now(UTC))):
         *full, last = (len(message) for message in table.chunks)
         assert full
-        assert min(full) >= bulk.SMALLEST_MESSAGE
-        assert last < 2 * bulk.SMALLEST_MESSAGE
+        assert min(full) >= binary_copy.SMALLEST_MESSAGE
+        assert last < 2 * binary_copy.SMALLEST_MESSAGE
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -134,7 +134,7 @@ def _taken_out_of(connection: SyncConnection) -> PGconn | None:
         return None
     try:
         pgconn = connection.pgconn
-        if pgconn.transaction_status not in _AT_REST or pgconn.pipeline_status:
+        if pgconn.transaction_status not in _AT_REST:
             return None
         connection.pgconn = _NOWHERE
         return pgconn
