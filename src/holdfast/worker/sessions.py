@@ -15,8 +15,8 @@ LONGEST_CLOSE = 5.0
 
 # As `discard all`, which must stand alone, but for plans and what is prepared: the drivers count on theirs.
 RESET = """
-select pg_advisory_unlock_all(); close all; unlisten *; set session authorization default; reset all;
-discard temp; discard sequences"""
+select pg_advisory_unlock_all(); close all; unlisten *; set session authorization default; reset role;
+reset all; discard temp; discard sequences"""
 
 
 class Sessions:

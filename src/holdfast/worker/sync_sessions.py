@@ -55,7 +55,8 @@ class SyncSessions:
 
     def take_back(self, connection: SyncConnection) -> None:
         """Undo what was not committed, and keep the session for the next handler where it can be reset."""
-        pgconn = _taken_out_of(connection)
+        # Behind a pooler the next statement may be in another session, which is not ours to reset.
+        pgconn = None if self.config.pgbouncer else _taken_out_of(connection)
         if pgconn is None:
             # The handler's error, or its commit, says more than a failure of this.
             with suppress(psycopg.Error):
