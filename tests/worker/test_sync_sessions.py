@@ -1,6 +1,7 @@
 """Sessions of sync handlers go from one to the next, and nothing that one did goes with them."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -183,16 +184,97 @@ def with_role(dsn: str) -> str:
     return f"{dsn}{'&' if '?' in dsn else '?'}options={quote('-c role=pg_monitor')}"
 
 
-async def test_what_is_not_committed_is_undone(sessions: SyncSessions, write: bytes, counted: Any) -> None:
-    """Also where a statement failed, and the transaction can only be rolled back."""
+def leave_a_write(connection: Connection, write: bytes) -> None:
+    """Leave a transaction that could be committed."""
+    connection.execute(write)
 
-    def failed(connection: Connection) -> None:
-        connection.execute(write)
-        with pytest.raises(psycopg.errors.DivisionByZero):
-            connection.execute("select 1 / 0")
 
-    sessions.take_back(after(sessions, failed))
+def leave_a_failure(connection: Connection, write: bytes) -> None:
+    """Leave a transaction that can only be rolled back."""
+    connection.execute(write)
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        connection.execute("select 1 / 0")
+
+
+def leave_a_pipeline(connection: Connection, _write: bytes) -> None:
+    """Leave the connection in a mode in which statements have no answers of their own."""
+    connection.pgconn.enter_pipeline_mode()
+
+
+@pytest.mark.parametrize("leave", [leave_a_write, leave_a_failure, leave_a_pipeline])
+async def test_what_is_not_committed_is_undone_and_its_session_closed(
+    sessions: SyncSessions, write: bytes, counted: Any, leave: Callable[[Connection, bytes], None]
+) -> None:
+    """Whatever made it fail, such as a server that only reads by now, is not handed on."""
+    first = sessions.lend()
+    session = one(first, SESSION)
+    first.commit()
+    leave(first, write)
+    sessions.take_back(first)
+    second = sessions.lend()
+    assert one(second, SESSION) != session
+    second.commit()
+    sessions.take_back(second)
     assert await counted() == 0
+
+
+async def test_plans_made_under_the_settings_of_one_handler_are_not_used_by_the_next(
+    sessions: SyncSessions, db: ThrowawayDatabase
+) -> None:
+    """A function keeps the plans of its statements, and what is constant in them."""
+    await db.fetch(
+        "create function holdfast.begins() returns text language plpgsql as "
+        "$$ begin return (select extract(epoch from '2026-01-01'::timestamptz)::bigint::text); end $$"
+    )
+    begins = rendered("select holdfast.begins()", db.schema)
+
+    def from_tokyo(connection: Connection) -> None:
+        connection.execute("set timezone = 'Asia/Tokyo'")
+        assert one(connection, begins) == "1767193200"
+        connection.commit()
+
+    second = after(sessions, from_tokyo)
+    second.execute("set timezone = 'UTC'")
+    assert one(second, begins) == "1767225600"
+    second.commit()
+    sessions.take_back(second)
+
+
+async def test_behind_a_pooler_no_session_is_handed_on_nor_reset(db: ThrowawayDatabase) -> None:
+    """The next statement may be in a session of somebody else's there."""
+    config = replace(db.config, pgbouncer=True)
+    on_loop, in_threads = Sessions(config, 1), SyncSessions(config)
+    try:
+        first = in_threads.lend()
+        session = one(first, SESSION)
+        first.commit()
+        in_threads.take_back(first)
+        second = in_threads.lend()
+        assert one(second, SESSION) != session
+        in_threads.take_back(second)
+        async with on_loop.transaction() as connection:
+            await connection.execute("create temp table mine (n int)")
+        async with on_loop.transaction() as connection:
+            assert await connection.fetchval("select to_regclass('mine')::text") == "mine"
+    finally:
+        in_threads.close()
+        await on_loop.close()
+
+
+def test_a_machine_that_is_gone_is_given_up(sessions: SyncSessions) -> None:
+    """A session that waited for its next handler does not tell that nobody is there any more."""
+    connection = sessions.lend()
+    assert connection.info.get_parameters()["tcp_user_timeout"] == "60000"
+    sessions.take_back(connection)
+
+
+def test_a_server_that_says_nothing_is_unavailable() -> None:
+    """Something listens there, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dsn = f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/nowhere"
+        sessions = SyncSessions(DatabaseConfig(dsn=dsn, connect_timeout=2))
+        with pytest.raises(DatabaseUnavailable, match="timeout"):
+            sessions.lend()
 
 
 async def test_whoever_keeps_a_connection_finds_it_closed(
@@ -251,6 +333,7 @@ async def test_a_session_that_has_ended_meanwhile_is_not_lent(
     """The server was started anew, or somebody has ended it: the handler gets another one."""
     first = sessions.lend()
     session = one(first, SESSION)
+    first.commit()
     sessions.take_back(first)
     assert await db.value("select pg_terminate_backend($1, 20000)", session)
     second = sessions.lend()
@@ -265,6 +348,7 @@ async def test_sessions_that_nobody_needs_are_closed(db: ThrowawayDatabase, even
     pids = {one(connection, SESSION) for connection in both}
     assert len(pids) == 2
     for connection in both:
+        connection.commit()
         sessions.take_back(connection)
 
     async def gone() -> bool:
@@ -279,6 +363,8 @@ async def test_what_is_given_back_after_the_end_is_closed(db: ThrowawayDatabase,
     sessions = SyncSessions(db.config)
     late, idle = sessions.lend(), sessions.lend()
     pids = [one(late, SESSION), one(idle, SESSION)]
+    late.commit()
+    idle.commit()
     sessions.take_back(idle)
     sessions.close()
     sessions.take_back(late)

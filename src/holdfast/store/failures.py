@@ -40,6 +40,9 @@ OF_NO_VALUE = ("08", "25", "28", "3D", "3F", "40", "53", "55", "57", "58")
 # How often a statement of ours is tried again that was given up to another one, before its caller is told.
 MOST_GIVEN_UP = 3
 
+# asyncpg's and psycopg's without a code of PostgreSQL's: the connection is gone, or never came.
+UNCONNECTED = frozenset({"InterfaceError", "InternalClientError", "OperationalError", "ConnectionTimeout"})
+
 # What drivers raise for an option in an address, and Python for a host that no resolver is asked for.
 ODD_OPTION = frozenset({"ClientConfigurationError", "ProgrammingError"})
 ODD_HOST = (UnicodeError, OverflowError)
@@ -118,7 +121,7 @@ def _without_sqlstate(error: BaseException, text: str, address: str | None) -> H
     if type(error).__name__ == "OperationalError" and any(words in text for words in TURNED_AWAY):
         return DatabaseRefused(f"PostgreSQL refused the connection: {text}")
     # asyncpg reports a connection that died between two statements as an InterfaceError.
-    if type(error).__name__ in {"InterfaceError", "InternalClientError", "OperationalError"}:
+    if type(error).__name__ in UNCONNECTED:
         return DatabaseUnavailable(f"the connection to PostgreSQL failed: {text}")
     if isinstance(error, UnicodeEncodeError):
         return InputInvalid(f"the connection cannot send a value: set its client_encoding to UTF8 ({text})")

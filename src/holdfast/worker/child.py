@@ -220,14 +220,7 @@ class HandlerProcess:
         setup = self._link.hear()
         if not isinstance(setup, wire.Setup):
             return
-        config = DatabaseConfig(
-            dsn=setup.dsn,
-            schema=setup.schema,
-            application_name=setup.application_name,
-            pgbouncer=setup.pgbouncer,
-            connect_timeout=setup.connect_timeout,
-        )
-        self._sessions = SyncSessions(config)
+        self._sessions = SyncSessions(DatabaseConfig(**setup.database))
         logging.getLogger().setLevel(setup.level)
         logging.getLogger().addHandler(self._log)
         logging.getLogger("holdfast.job").setLevel(logging.INFO)

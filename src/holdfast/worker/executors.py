@@ -126,6 +126,6 @@ class Executors:
     async def stop(self) -> None:
         """End the processes and let threads go."""
         self._threads.stop()
-        await self._processes.stop()
         self._sync_sessions.close()
+        await self._processes.stop()
         await self._sessions.close()

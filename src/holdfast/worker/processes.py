@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import asdict
 from multiprocessing import spawn
 from socket import socketpair
 from typing import Any, Self
@@ -123,16 +124,7 @@ class Child:
             undo.pop_all()
         child = cls(process, reader, writer)
         level = logging.getLogger().level
-        child.write(
-            wire.Setup(
-                dsn=config.dsn,
-                schema=config.schema,
-                application_name=config.application_name,
-                pgbouncer=config.pgbouncer,
-                connect_timeout=config.connect_timeout,
-                level=level,
-            )
-        )
+        child.write(wire.Setup(asdict(config), level))
         return child
 
     @property

@@ -13,7 +13,7 @@ from holdfast.store.database import KEEPALIVES, Connection, DatabaseConfig, own_
 
 LONGEST_CLOSE = 5.0
 
-# As `discard all`, which must stand alone, but for plans and what is prepared: the drivers count on theirs.
+# As `discard all`, which must stand alone, but for plans and what is prepared, on which asyncpg counts.
 RESET = """
 select pg_advisory_unlock_all(); close all; unlisten *; set session authorization default; reset role;
 reset all; discard temp; discard sequences"""
@@ -60,9 +60,7 @@ class Sessions:
         async with self._opening:
             if self._pool is None:
                 with own_errors(self.config.schema):
-                    self._pool = await asyncpg.create_pool(
-                        **self._options(), min_size=0, max_size=self._most, reset=_reset
-                    )
+                    self._pool = await asyncpg.create_pool(**self._options(), min_size=0, max_size=self._most)
             return self._pool
 
     def _options(self) -> dict[str, Any]:
@@ -70,7 +68,7 @@ class Sessions:
         if self.config.pgbouncer:
             return options | {"statement_cache_size": 0}
         settings = {"application_name": f"{self.config.application_name} job"} | KEEPALIVES
-        return options | {"server_settings": settings}
+        return options | {"server_settings": settings, "reset": _reset}
 
 
 async def _reset(connection: Connection) -> None:

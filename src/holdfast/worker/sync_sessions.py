@@ -18,10 +18,11 @@ from holdfast.worker.sessions import RESET
 # Seconds for which a session may be unused.
 LONGEST_IDLE = 300.0
 
-# What a handler has prepared goes too: another `psycopg.Connection` gives the same names again.
-_RESET = f"{RESET}; deallocate all; ".encode()
 # As in the sessions of async handlers.  Not among the connection's options: an address may have its own.
-_KEEPALIVES = "; ".join(f"set {name} = {value}" for name, value in KEEPALIVES.items()).encode()
+_KEEPALIVES = "; ".join(f"set {name} = {value}" for name, value in KEEPALIVES.items())
+# What is prepared goes too, for another `psycopg.Connection` gives the same names again, and so do plans of
+# functions, which were made under the settings of whoever called first.
+_RESET = f"{RESET}; deallocate all; discard plans; {_KEEPALIVES}"
 
 
 class SyncSessions:
@@ -29,16 +30,17 @@ class SyncSessions:
 
     What a handler registers or sets on that object ends with it, the session is reset, and whoever keeps the
     object finds it closed.  A pool of psycopg's lends one object again and again, with the adapters and
-    the row factory of whoever had it before.  There is no limit: a handler takes one.
+    the row factory of whoever had it before.  No limit is needed, for a handler takes one.  Behind a pooler
+    each has a connection of its own: the statements of a reset would reach somebody else's session there.
     """
 
     def __init__(self, config: DatabaseConfig, longest_idle: float = LONGEST_IDLE) -> None:
         self.config, self._longest_idle = config, longest_idle
         self._address = shown_address(config.dsn)
-        self._settings = b"" if config.pgbouncer else _KEEPALIVES
         # What was used last is lent first; each with the time since when it is idle, the first for longest.
         self._idle: list[tuple[SyncConnection, float]] = []
-        self._lock = threading.Lock()
+        # Reentrant: the end of a forgotten handler's block may come while this thread holds it.
+        self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
         self._closed = False
 
@@ -54,8 +56,7 @@ class SyncSessions:
         return self._new()
 
     def take_back(self, connection: SyncConnection) -> None:
-        """Undo what was not committed, and keep the session for the next handler where it can be reset."""
-        # Behind a pooler the next statement may be in another session, which is not ours to reset.
+        """Keep the session for the next handler; where a transaction has not ended, close it."""
         pgconn = None if self.config.pgbouncer else _taken_out_of(connection)
         if pgconn is None:
             # The handler's error, or its commit, says more than a failure of this.
@@ -64,9 +65,9 @@ class SyncSessions:
             return
         fresh: SyncConnection = psycopg.Connection(pgconn)
         try:
-            fresh.rollback()
             fresh.autocommit = True
-            _set_up(fresh, _RESET + self._settings)
+            fresh.execute(_RESET.encode())
+            _begin(fresh)
         except psycopg.Error:
             fresh.close()
             return
@@ -97,19 +98,24 @@ class SyncSessions:
                 self.config.dsn,
                 application_name=f"{self.config.application_name} job",
                 connect_timeout=max(2, int(self.config.connect_timeout)),
+                # As in `SyncDatabase`: a session that is lent again may lead to a machine that is gone.
+                tcp_user_timeout=int(self.config.command_timeout * 1000),
                 client_encoding=ENCODING,
                 autocommit=True,
             )
-            _set_up(connection, self._settings)
+            if not self.config.pgbouncer:
+                connection.execute(_KEEPALIVES.encode())
+            _begin(connection)
         return connection
 
     def _watch(self) -> None:
         """See to it that what is idle for too long is closed; called under the lock."""
         if self._timer is None and self._idle:
             wait = self._idle[0][1] + self._longest_idle - monotonic()
-            self._timer = threading.Timer(max(0.0, wait), self._tidy)
-            self._timer.daemon = True
-            self._timer.start()
+            timer = threading.Timer(max(0.0, wait), self._tidy)
+            timer.daemon = True
+            timer.start()
+            self._timer = timer
 
     def _tidy(self) -> None:
         with self._lock:
@@ -122,8 +128,7 @@ class SyncSessions:
             connection.close()
 
 
-def _set_up(connection: SyncConnection, settings: bytes) -> None:
-    connection.execute(settings)
+def _begin(connection: SyncConnection) -> None:
     connection.autocommit = False
     connection.prepare_threshold = None
 
@@ -135,7 +140,7 @@ def _taken_out_of(connection: SyncConnection) -> PGconn | None:
         return None
     try:
         pgconn = connection.pgconn
-        if pgconn.transaction_status not in _AT_REST:
+        if pgconn.transaction_status != pq.TransactionStatus.IDLE:
             return None
         connection.pgconn = _NOWHERE
         return pgconn
@@ -149,6 +154,5 @@ def _nowhere() -> PGconn:
     return closed
 
 
-_AT_REST = frozenset({pq.TransactionStatus.IDLE, pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR})
 # What a connection leads to whose session has been taken out of it.
 _NOWHERE = _nowhere()

@@ -24,13 +24,12 @@ HEADER_BYTES = _LENGTH.size
 
 
 class Setup(msgspec.Struct, tag="setup"):
-    """The first message to a child; *level* is the parent's level of the standard logging module."""
+    """The first message to a child; *database* are the fields of the parent's `DatabaseConfig`.
 
-    dsn: str
-    schema: str
-    application_name: str
-    pgbouncer: bool
-    connect_timeout: float
+    *level* is the parent's level of the standard logging module.
+    """
+
+    database: dict[str, Any]
     level: int
 
 
