@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -259,6 +261,37 @@ async def test_behind_a_pooler_no_session_is_handed_on_nor_reset(db: ThrowawayDa
     finally:
         in_threads.close()
         await on_loop.close()
+
+
+FORK = """
+import os, sys
+from holdfast.store.database import DatabaseConfig
+from holdfast.worker.sync_sessions import SyncSessions
+
+def session():
+    connection = sessions.lend()
+    number = connection.execute("select pg_backend_pid()").fetchone()[0]
+    connection.commit()
+    sessions.take_back(connection)
+    return number
+
+sessions = SyncSessions(DatabaseConfig(dsn=sys.argv[1], schema=sys.argv[2]))
+first = session()
+child = os.fork()
+number = session()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    assert number == session() == first
+else:
+    assert number != first
+"""
+
+
+def test_a_forked_process_has_sessions_of_its_own(db: ThrowawayDatabase) -> None:
+    """Two that write to one socket read each other's answers."""
+    command = [sys.executable, "-W", "error", "-c", FORK, db.dsn, db.schema]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_machine_that_is_gone_is_given_up(sessions: SyncSessions) -> None:

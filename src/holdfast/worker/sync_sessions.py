@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from time import monotonic
@@ -32,6 +33,7 @@ class SyncSessions:
     object finds it closed.  A pool of psycopg's lends one object again and again, with the adapters and
     the row factory of whoever had it before.  No limit is needed, for a handler takes one.  Behind a pooler
     each has a connection of its own: the statements of a reset would reach somebody else's session there.
+    So has what a handler forks, for what is idle here is its parent's.
     """
 
     def __init__(self, config: DatabaseConfig, longest_idle: float = LONGEST_IDLE) -> None:
@@ -43,6 +45,7 @@ class SyncSessions:
         self._lock = threading.RLock()
         self._timer: threading.Timer | None = None
         self._closed = False
+        self._owner = os.getpid()
 
     def lend(self) -> SyncConnection:
         """Lend a connection on which a transaction begins with the first statement.
@@ -57,7 +60,8 @@ class SyncSessions:
 
     def take_back(self, connection: SyncConnection) -> None:
         """Keep the session for the next handler; where a transaction has not ended, close it."""
-        pgconn = None if self.config.pgbouncer else _taken_out_of(connection)
+        may_go_on = not self.config.pgbouncer and self._is_ours
+        pgconn = _taken_out_of(connection) if may_go_on else None
         if pgconn is None:
             # The handler's error, or its commit, says more than a failure of this.
             with suppress(psycopg.Error):
@@ -88,7 +92,14 @@ class SyncSessions:
         for connection, _ in idle:
             connection.close()
 
+    @property
+    def _is_ours(self) -> bool:
+        # Asked before the lock is taken, which another thread may have held when this process was forked off.
+        return self._owner == os.getpid()
+
     def _last(self) -> SyncConnection | None:
+        if not self._is_ours:
+            return None
         with self._lock:
             return self._idle.pop()[0] if self._idle else None
 
