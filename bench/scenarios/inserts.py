@@ -1,4 +1,4 @@
-"""A: single enqueues, a commit each, from one and from eight clients, with and without workers."""
+"""A: single enqueues, committed on return, from one and from eight clients, with and without workers."""
 
 from __future__ import annotations
 
