@@ -259,3 +259,23 @@ async def test_an_answer_that_comes_after_the_worker_was_declared_lost_is_droppe
     handle = await client.enqueue(greeting("ada"))
     await client.wait(handle.id, timeout=30)
     assert begun == [2]
+
+
+async def test_what_a_worker_was_not_told_of_goes_before_what_it_is(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """Enqueued when nobody was asleep, and committed since: the next one is announced, but not the first."""
+    app, order = holdfast.App(), list[str]()
+
+    @app.job(kind="greet")
+    async def greet(name: str) -> None:
+        order.append(name)
+
+    async with db.database.transaction() as transaction:
+        handles = [await client.enqueue(greeting("first"), connection=transaction)]
+        await work(app, slots=1, poll=NEVER)
+        await eventually(lambda: db.value("select count(*) from holdfast.workers where wakes_below = 10"))
+    handles.append(await client.enqueue(greeting("second")))
+    for handle in handles:
+        await client.wait(handle.id, timeout=20)
+    assert order == ["first", "second"]

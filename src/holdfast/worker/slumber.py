@@ -14,6 +14,9 @@ from holdfast.store.workers import ASLEEP
 LOOKS = (0.02, 0.1, 0.3)
 # The looks that follow while a transaction runs that may have enqueued then, in seconds.
 LATE = 0.5
+# How long after falling asleep is asked for these transactions: before the last of the looks, which thus
+# sees what they committed.
+SETTLED = sum(LOOKS[:-1])
 BUSY_BEFORE_AWAKE = 1.0
 # What the database says may be something else than what was written last.
 UNKNOWN = -1
@@ -51,8 +54,12 @@ class Slumber:
 
     @property
     def is_told_of_all(self) -> bool:
-        """True while this worker is to be told of all jobs, and has no reason to keep watch instead."""
-        return self._noted == ASLEEP and not (self._vigil.kept or self._vigil.is_due(time.monotonic()))
+        """True while this worker is to be told of all jobs, and has no reason to keep watch instead.
+
+        Soon after it fell asleep it is not: a job may be there of which whoever saw it awake said nothing.
+        """
+        is_settled = self._noted == ASLEEP and self._following == 0
+        return is_settled and not (self._vigil.kept or self._vigil.is_due(time.monotonic()))
 
     def busy(self) -> None:
         """There was something to claim."""
@@ -74,19 +81,23 @@ class Slumber:
             self._looks, self._following = 0, None
             return 0.0
         self._busy_since = None
-        if not found and self._looks >= len(LOOKS):
-            return LATE if await self._may_be_missed() else None
-        self._looks += 1
-        return LOOKS[min(self._looks, len(LOOKS)) - 1]
+        has_seen_all = self._following == 0
+        if not has_seen_all and time.monotonic() - self._noted_at >= SETTLED:
+            await self._ask_who_runs()
+        if found or self._looks < len(LOOKS):
+            self._looks += 1
+            return LOOKS[min(self._looks, len(LOOKS)) - 1]
+        if has_seen_all:
+            return None
+        # What the last of them committed is yet to be seen.
+        return LATE if self._following != 0 else 0.0
 
-    async def _may_be_missed(self) -> bool:
-        """Tell whether a transaction still runs that may have enqueued while we were awake."""
-        if self._following != 0:
-            oldest, following = await self._database.run(workers.running_transactions())
-            self._following = self._following or following
-            if oldest >= self._following:
-                self._following = 0
-        return self._following != 0
+    async def _ask_who_runs(self) -> None:
+        """Find out whether a transaction still runs that may have enqueued while we were awake."""
+        oldest, following = await self._database.run(workers.running_transactions())
+        self._following = self._following or following
+        if oldest >= self._following:
+            self._following = 0
 
     async def wake_up(self) -> None:
         """Be told of no more than is of use to somebody awake."""
