@@ -387,6 +387,34 @@ async def test_a_note_whose_answer_was_lost_is_written_again(
     assert await scene.db.value(BELOW) == ASLEEP
 
 
+async def test_a_worker_takes_what_it_is_told_of_once_it_has_seen_what_nobody_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When all that saw it awake have ended it looks once more; who runs is not asked at every job."""
+    monkeypatch.setattr(slumber, "SETTLED", 0.0)
+    monkeypatch.setattr(slumber, "LATE", 600.0)
+    running, asked = workers.running_transactions, list[int]()
+
+    def noted() -> Statement[tuple[int, int]]:
+        asked.append(1)
+        return running()
+
+    monkeypatch.setattr(workers, "running_transactions", noted)
+    one = Slumber(scene.db.database, lambda: 5)
+    one.begin(await scene.worker())
+    async with scene.db.database.transaction() as connection:
+        await connection.execute("select pg_current_xact_id()")
+        for _ in range(5):
+            await one.rest(found=True)
+            assert not one.is_told_of_all
+    assert len(asked) == 1
+    one._ask_at = 0.0
+    for is_told_of_all in (False, True, True):
+        await one.rest(found=True)
+        assert one.is_told_of_all is is_told_of_all
+    assert len(asked) == 2
+
+
 def test_a_worker_that_falls_asleep_looks_at_least_once_a_second() -> None:
     """For as long as a transaction may have missed it; see `test_taking.py`."""
     assert max(*slumber.LOOKS, slumber.LATE) <= 1.0

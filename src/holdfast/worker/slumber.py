@@ -14,8 +14,8 @@ from holdfast.store.workers import ASLEEP
 LOOKS = (0.02, 0.1, 0.3)
 # The looks that follow while a transaction runs that may have enqueued then, in seconds.
 LATE = 0.5
-# How long after falling asleep is asked for these transactions: before the last of the looks, which thus
-# sees what they committed.
+# How long after falling asleep these transactions are first asked for: before the last of the looks, which
+# thus sees what they committed.
 SETTLED = sum(LOOKS[:-1])
 BUSY_BEFORE_AWAKE = 1.0
 # What the database says may be something else than what was written last.
@@ -41,6 +41,8 @@ class Slumber:
         self._looks = 0
         # All transactions with a smaller number may have seen us awake; 0: they are over, None: not asked.
         self._following: int | None = None
+        # Whether it has looked since they were, and when to ask for them next.
+        self._has_seen_all, self._ask_at = False, 0.0
         self._busy_since: float | None = None
         self._vigil = Vigil()
 
@@ -58,7 +60,7 @@ class Slumber:
 
         Soon after it fell asleep it is not: a job may be there of which whoever saw it awake said nothing.
         """
-        is_settled = self._noted == ASLEEP and self._following == 0
+        is_settled = self._noted == ASLEEP and self._has_seen_all
         return is_settled and not (self._vigil.kept or self._vigil.is_due(time.monotonic()))
 
     def busy(self) -> None:
@@ -78,16 +80,17 @@ class Slumber:
             return WATCH
         if self._noted != ASLEEP:
             await self._note(ASLEEP)
-            self._looks, self._following = 0, None
+            self._looks, self._following, self._has_seen_all = 0, None, False
+            self._ask_at = self._noted_at + SETTLED
             return 0.0
         self._busy_since = None
-        has_seen_all = self._following == 0
-        if not has_seen_all and time.monotonic() - self._noted_at >= SETTLED:
+        self._has_seen_all = self._following == 0
+        if not self._has_seen_all and time.monotonic() >= self._ask_at:
             await self._ask_who_runs()
         if found or self._looks < len(LOOKS):
             self._looks += 1
             return LOOKS[min(self._looks, len(LOOKS)) - 1]
-        if has_seen_all:
+        if self._has_seen_all:
             return None
         # What the last of them committed is yet to be seen.
         return LATE if self._following != 0 else 0.0
@@ -98,6 +101,7 @@ class Slumber:
         self._following = self._following or following
         if oldest >= self._following:
             self._following = 0
+        self._ask_at = time.monotonic() + LATE
 
     async def wake_up(self) -> None:
         """Be told of no more than is of use to somebody awake."""
