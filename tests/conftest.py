@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
@@ -18,6 +19,7 @@ from holdfast.runtime.embedded import EmbeddedServer
 from holdfast.runtime.events import Events
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker.config import WorkerConfig
+from tests.runners.agent.strait import Wire, socket_in
 from tests.store.scene import Scene
 
 
@@ -93,6 +95,16 @@ async def scene(db: ThrowawayDatabase) -> AsyncIterator[Scene]:
     """The store at hand without a worker process around it."""
     async with AsyncExitStack() as stack:
         yield Scene(db, stack)
+
+
+@pytest.fixture
+async def wire(db: ThrowawayDatabase) -> AsyncIterator[tuple[Wire, str]]:
+    """A network to the server, and the server's address on its other side."""
+    home = parse_qs(urlsplit(db.dsn).query)["host"][0]
+    socket = socket_in(Path(home))
+    with tempfile.TemporaryDirectory(prefix="hf") as folder:
+        async with Wire(socket, Path(folder)) as between:
+            yield between, db.dsn.replace(quote(home), quote(folder))
 
 
 @pytest.fixture

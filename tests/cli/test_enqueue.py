@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from holdfast.cli.pouring import Pouring
 from holdfast.store.database import Database
 from holdfast.testing import ThrowawayDatabase
 from tests.cli.conftest import HOLDFAST
+from tests.runners.agent.strait import Wire
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -267,6 +271,121 @@ async def test_a_stream_whose_transaction_is_cut_off_ends_in_a_sentence(
     assert err.decode().startswith("holdfast: the connection to PostgreSQL failed: ")
     assert err.count(b"\n") == 1
     assert out.startswith(b"0 jobs enqueued in ")
+
+
+# The end of a transaction with jobs waits for a lock, where it writes nothing any more but that it is over.
+SLOW_ENDS = (
+    """create function holdfast.wait_a_little() returns trigger language plpgsql as $$
+    begin perform pg_advisory_xact_lock(1); return null; end $$""",
+    """create constraint trigger slow after insert on holdfast.jobs deferrable initially deferred
+    for each row execute function holdfast.wait_a_little()""",
+)
+WAITING_END = (
+    "select count(*) from pg_stat_activity where application_name = 'holdfast command' "
+    "and wait_event = 'advisory' and query like 'COMMIT%'"
+)
+LOOK = (
+    "look with `holdfast jobs list` before you send them again; a line with a unique_key makes no second job"
+)
+
+
+@pytest.fixture
+async def pour(
+    folder: Path, environment: dict[str, str], wire: tuple[Wire, str]
+) -> AsyncIterator[Callable[..., Any]]:
+    """Starts ``holdfast enqueue -`` on three lines, by a network of its own to the server."""
+    async with AsyncExitStack() as stack:
+
+        async def start(*options: str) -> asyncio.subprocess.Process:
+            process = await asyncio.create_subprocess_exec(
+                *(*HOLDFAST, "enqueue", "-", *options),
+                cwd=folder,
+                env=environment | {"HOLDFAST_DATABASE_URL": wire[1]},
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            assert process.stdin is not None
+            process.stdin.write(lines(*greetings(3)))
+            process.stdin.close()
+            stack.push_async_callback(process.wait)
+            return process
+
+        yield start
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_all_lines_whose_commit_is_not_answered_may_be_enqueued(
+    pour: Any, wire: tuple[Wire, str], db: ThrowawayDatabase, eventually: Any, as_json: bool
+) -> None:
+    """They are, and whoever read of no job would send them again."""
+    for statement in SLOW_ENDS:
+        await db.fetch(statement)
+    async with db.database.connection() as session:
+        await session.execute("select pg_advisory_lock(1)")
+        process = await pour("--atomic", *(["--json"] if as_json else []))
+        await eventually(lambda: db.value(WAITING_END))
+        wire[0].cut()
+        await session.execute("select pg_advisory_unlock(1)")
+    await eventually(lambda: db.value("select count(*) = 3 from holdfast.jobs"))
+    wire[0].interrupt()
+    out, err = await process.communicate()
+    assert process.returncode == 1
+    assert err.decode().startswith(f"holdfast: all 3 lines may be enqueued, or none: {LOOK}")
+    counts = dict.fromkeys(("new", "kept", "replaced"))
+    assert (json.loads(out) if as_json else out) == (counts | {"bad": []} if as_json else b"")
+
+
+@pytest.mark.parametrize(
+    ("options", "told", "counted"),
+    [
+        (["--atomic"], "all 3 lines may be enqueued, or none", None),
+        ([], "lines 1 to 3 may be enqueued too", 0),
+    ],
+)
+async def test_ctrl_c_while_lines_are_committed_says_which_may_be_enqueued(
+    pour: Any, db: ThrowawayDatabase, eventually: Any, options: list[str], told: str, counted: int | None
+) -> None:
+    """The server may go on with what it was told to commit."""
+    for statement in SLOW_ENDS:
+        await db.fetch(statement)
+    async with db.database.connection() as session:
+        await session.execute("select pg_advisory_lock(1)")
+        process = await pour("--json", *options)
+        await eventually(lambda: db.value(WAITING_END))
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+        await session.execute("select pg_advisory_unlock(1)")
+    assert process.returncode == 130
+    assert err.decode().startswith(f"holdfast: {told}: {LOOK}")
+    assert err.count(b"\n") == 1
+    assert json.loads(out)["new"] == counted
+
+
+async def test_ctrl_c_before_the_commit_of_all_lines_leaves_none(
+    folder: Path, environment: dict[str, str], db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """Nothing is enqueued, and that is what it says."""
+    process = await asyncio.create_subprocess_exec(
+        *(*HOLDFAST, "enqueue", "-", "--atomic"),
+        cwd=folder,
+        env=environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write(lines(*greetings(1)))
+    poured = (
+        "select count(*) from pg_stat_activity where application_name = 'holdfast command' "
+        "and state = 'idle in transaction' and query like 'RELEASE%'"
+    )
+    await eventually(lambda: db.value(poured))
+    process.send_signal(signal.SIGINT)
+    out, err = await process.communicate()
+    assert (process.returncode, err) == (130, b"")
+    assert out.startswith(b"0 jobs enqueued in ")
+    assert await names(db) == []
 
 
 async def test_a_line_without_an_end_is_a_bad_line_like_others(

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
@@ -20,7 +19,7 @@ from holdfast.runtime.events import Events
 from holdfast.store.sqlfile import rendered
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker.config import WorkerConfig
-from tests.runners.agent.strait import Strait
+from tests.runners.agent.strait import Wire
 
 JOBS = 600
 
@@ -102,36 +101,6 @@ async def test_postgresql_may_restart_under_load(
     finished = "select outcome, count(*) from holdfast.finished_jobs group by 1"
     effects = await db.value("select count(*) from holdfast.effects")
     assert await db.fetch(finished) == [("completed", effects)]
-
-
-class Wire(Strait):
-    """A network between workers and PostgreSQL that a test can cut for all of them."""
-
-    def __init__(self, socket: Path, folder: Path) -> None:
-        super().__init__(0)
-        self._socket, self._folder = socket, folder
-
-    async def _listen(self) -> asyncio.Server:
-        return await asyncio.start_unix_server(self._pass, self._folder / self._socket.name)
-
-    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_unix_connection(self._socket)
-
-
-def socket_in(home: Path) -> Path:
-    """Where the server is spoken to."""
-    (socket,) = (path for path in home.glob(".s.PGSQL.*") if path.suffix != ".lock")
-    return socket
-
-
-@pytest.fixture
-async def wire(db: ThrowawayDatabase) -> AsyncIterator[tuple[Wire, str]]:
-    """A network to the server, and the server's address on its other side."""
-    home = parse_qs(urlsplit(db.dsn).query)["host"][0]
-    socket = socket_in(Path(home))
-    with tempfile.TemporaryDirectory(prefix="hf") as folder:
-        async with Wire(socket, Path(folder)) as between:
-            yield between, db.dsn.replace(quote(home), quote(folder))
 
 
 async def test_nobody_is_lost_for_an_outage_that_everybody_had(

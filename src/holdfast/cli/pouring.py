@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import sys
@@ -40,6 +41,11 @@ LARGEST_REQUEST = 8 * 1024 * 1024
 
 Numbered = list[tuple[int, NewJob]]
 
+# After these what was sent may have been done, and only its answer not have come.
+UNHEARD = (DatabaseUnavailable, ServerUnavailable, asyncio.CancelledError)
+LOOK = "may be enqueued{}: look with `holdfast jobs list` before you send them again"
+KEYS = "a line with a unique_key makes no second job while its first one lives"
+
 
 class Funnel(Protocol):
     """Where batches of jobs go in."""
@@ -63,7 +69,8 @@ class Pouring:
     atomic: bool
     bad: list[LineInvalid] = field(default_factory=list)
     _statuses: Counter[str] = field(default_factory=Counter)
-    _kept: bool = True
+    # None once COMMIT is sent, until its answer is there.
+    _kept: bool | None = True
     _began: float = field(default_factory=time.monotonic)
 
     async def pour_locally(self, database: Database) -> None:
@@ -72,8 +79,19 @@ class Pouring:
             await self._pour(_Funnel(database))
             return
         self._kept = False
-        async with database.transaction() as connection:
-            await self._pour(_Funnel(database, connection))
+        try:
+            async with database.transaction() as connection:
+                await self._pour(_Funnel(database, connection))
+                self._kept = None if self._statuses else False
+        except UNHEARD:
+            if self._kept is None:
+                lines = "the line" if (total := self._statuses.total()) == 1 else f"all {total:,} lines"
+                tell(f"holdfast: {lines} {LOOK.format(', or none')}; {KEYS}", err=True)
+            raise
+        except HoldfastError:
+            # The whole was refused, be it by what is checked at its end.
+            self._kept = False
+            raise
         self._kept = True
 
     async def pour_remotely(self, operator: RemoteOperator) -> None:
@@ -81,11 +99,16 @@ class Pouring:
         await self._pour(_RemoteFunnel(operator))
 
     def report(self, as_json: bool) -> None:
-        """Print what became of the lines."""
+        """Print what became of the lines; no number where nobody knows it."""
         done = self._statuses if self._kept else Counter[str]()
         if as_json:
             bad = [{"line": one.line, "problem": one.problem} for one in self.bad]
-            print_json({status: done[status] for status in ("new", "kept", "replaced")} | {"bad": bad})
+            counts = {
+                status: None if self._kept is None else done[status] for status in ("new", "kept", "replaced")
+            }
+            print_json(counts | {"bad": bad})
+            return
+        if self._kept is None:
             return
         others = "".join(f", {done[status]:,} {status}" for status in ("kept", "replaced") if done[status])
         skipped = f", {counted(len(self.bad), 'bad line')} skipped" if self.bad else ""
@@ -139,21 +162,20 @@ class Pouring:
             return await funnel.put([job for _, job in part])
         except (DuplicateJob, InputInvalid, UnknownKind):
             raise
-        except HoldfastError as error:
+        except (HoldfastError, asyncio.CancelledError) as error:
             if reached := "" if self.atomic else "; ".join(self._reached(part, error)):
                 tell(f"holdfast: {reached}", err=True)
             raise
 
-    def _reached(self, part: Numbered, error: HoldfastError) -> Iterator[str]:
+    def _reached(self, part: Numbered, error: BaseException) -> Iterator[str]:
         """Say which lines are enqueued where *part* came to *error*, and which of them may be."""
         (first, _), (last, _) = part[0], part[-1]
         if self._statuses:
             yield f"what stands before line {first} is enqueued"
-        if isinstance(error, (DatabaseUnavailable, ServerUnavailable)):
-            # It may have been done, and only its answer lost.
+        if isinstance(error, UNHEARD):
             lines = f"line {first}" if first == last else f"lines {first} to {last}"
-            yield f"{lines} may be enqueued too: look with `holdfast jobs list` before you send them again"
-            yield "a line with a unique_key makes no second job while its first one lives"
+            yield f"{lines} {LOOK.format(' too')}"
+            yield KEYS
 
     def _refuse(self, number: int, problem: str) -> None:
         rest = "nothing is enqueued" if self.atomic else "what stands before it is enqueued, nothing after it"

@@ -1,7 +1,8 @@
-"""The network between a runner and its server: it can be cut, slowed and interrupted."""
+"""The network to a runner's server, or to PostgreSQL: it can be cut, slowed and interrupted."""
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import Self
 
 
@@ -90,3 +91,23 @@ class Strait:
                 writer.write(data)
                 await writer.drain()
         writer.close()
+
+
+class Wire(Strait):
+    """A network between whoever uses it and PostgreSQL that a test can cut for all of them."""
+
+    def __init__(self, socket: Path, folder: Path) -> None:
+        super().__init__(0)
+        self._socket, self._folder = socket, folder
+
+    async def _listen(self) -> asyncio.Server:
+        return await asyncio.start_unix_server(self._pass, self._folder / self._socket.name)
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(self._socket)
+
+
+def socket_in(home: Path) -> Path:
+    """Where the server is spoken to."""
+    (socket,) = (path for path in home.glob(".s.PGSQL.*") if path.suffix != ".lock")
+    return socket
