@@ -89,6 +89,9 @@ async def test_one_job_goes_in_with_every_option(holdfast_command: Any, db: Thro
         ),
         (["greet", "{}", "--app", "shop:none"], "no application at 'shop:none'"),
         (["-", "--atomic", "--skip-bad"], "it cannot be had together with --skip-bad"),
+        (["greet", '{"name": "Ada"}', "--stdin"], "KIND is 'greet': leave it out where --stdin is given"),
+        (["greet", "--atomic"], "--atomic is True: it is for JSON lines from stdin"),
+        (["greet", "--skip-bad"], "--skip-bad is True: it is for JSON lines from stdin"),
     ],
 )
 async def test_a_wrong_job_is_refused_and_nothing_is_enqueued(

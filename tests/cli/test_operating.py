@@ -107,6 +107,20 @@ async def test_schedules_are_listed_run_and_paused(holdfast_command: Any, db: Th
         assert json.loads(done.out) == {"name": "nightly", "state": state}
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("", "queue is '': give a string"), ("q" * 101, "it has 101 characters and may have 100")],
+)
+async def test_no_queue_is_made_that_no_job_may_name(
+    holdfast_command: Any, db: ThrowawayDatabase, name: str, told: str
+) -> None:
+    """A queue that is not there yet gets a row by an operator's act; nobody could ever use this one."""
+    before = await db.fetch("select name from holdfast.queues order by 1")
+    done = await holdfast_command("queues", "pause", name, "--create")
+    assert (done.code, told in done.err) == (2, True)
+    assert await db.fetch("select name from holdfast.queues order by 1") == before
+
+
 async def test_the_audit_log_is_listed_by_subject_and_actor(
     holdfast_command: Any, client: holdfast.Client
 ) -> None:

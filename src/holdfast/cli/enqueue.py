@@ -60,11 +60,15 @@ def enqueue(
     """
     call = invocation(context)
     intake = _intake(call, app, given)
-    if not stdin and kind not in (None, STDIN):
+    reads = stdin or kind == STDIN
+    if stdin and kind not in (None, STDIN):
+        raise OptionInvalid("KIND", kind, "leave it out where --stdin is given: each line names its own")
+    if kind is not None and not reads:
+        _refuse_for_one({"--skip-bad": skip_bad, "--atomic": atomic})
         text = JobText(kind=str(kind), args=json_object("JSON", args) or {})
         say_handle(put_in(call, intake, text), as_json)
         return
-    if not stdin and kind is None:
+    if not reads:
         msg = "name a kind, or - for JSON lines from stdin"
         raise InputInvalid(msg)
     if skip_bad and atomic:
@@ -76,6 +80,13 @@ def enqueue(
         pouring.report(as_json)
     if pouring.bad:
         raise typer.Exit(FAILED)
+
+
+def _refuse_for_one(options: dict[str, bool]) -> None:
+    """Refuse what is about lines where one job is named."""
+    for option, is_given in options.items():
+        if is_given:
+            raise OptionInvalid(option, True, "it is for JSON lines from stdin: give - in place of the kind")
 
 
 def _intake(call: Invocation, app: str | None, given: dict[str, Any]) -> Intake:

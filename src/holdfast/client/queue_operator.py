@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from holdfast.app.options import seconds_from
+from holdfast.app.options import checked_text, seconds_from
 from holdfast.errors import OptionInvalid, QueueNotFound
 from holdfast.model.audit import Mandate
 from holdfast.model.worker import QueueRecord
@@ -72,6 +72,9 @@ class QueueOperator:
         return await self._change(name, change, reason)
 
     async def _change(self, name: str, change: QueueChange, reason: str | None) -> QueueRecord:
+        if change.creates:
+            # No job may name another sort of queue, so nobody would ever use it.
+            checked_text("queue", name, most=100)
         record = await self._database.run(queues.change_queue(name, change, Mandate(self._actor, reason)))
         if record is None:
             raise QueueNotFound(name)
