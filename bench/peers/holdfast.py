@@ -29,7 +29,7 @@ SLOTS, WAITING_SLOTS = 50, 200
 class Holdfast(Peer):
     """History and fence kept, a handler call per job."""
 
-    unfinished = "select exists (select from holdfast.live_jobs)"
+    unfinished = "select exists (select from holdfast.unfinished_jobs)"
     # Runs that sleep on beside those which are measured are clones, numbered as all clones are.
     asleep = "select count(*) from holdfast.live_jobs where state = 'waiting' and job_id < 1000000000"
     completed = "select count(*) from holdfast.finished_jobs where outcome = 'completed'"

@@ -17,7 +17,7 @@ from holdfast.model.log import BEGINNING, LogMark
 from holdfast.model.selection import JobFilter
 from holdfast.rules.intervention import Intervention, meant_states
 from holdfast.rules.waiting import MOST_COUNTED, why_waiting
-from holdfast.store import artifacts, interventions, jobs, overview, placements
+from holdfast.store import artifacts, bundles, interventions, jobs, overview, placements
 from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
 from holdfast.store.statement import Statement
@@ -139,6 +139,9 @@ class JobOperator(JobVerbs):
             changed = {job_id for job_id, holder in holders.items() if holder is None}
         elif action is Intervention.CANCEL:
             changed = {*await self._database.run(interventions.cancel_jobs(job_ids, mandate, states))}
+            missed = [job_id for job_id in job_ids if job_id not in changed]
+            if missed and await self._database.run(bundles.untie_jobs(missed)):
+                changed |= {*await self._database.run(interventions.cancel_jobs(missed, mandate, states))}
         else:
             changed = {*await self._database.run(interventions.discard_jobs(job_ids, mandate, states))}
         return len(changed.intersection(job_ids))
@@ -151,6 +154,9 @@ class JobOperator(JobVerbs):
                 return answer
             end = await self._database.run(jobs.job_end(job_id))
             check_refusal(job_id, action, end, last=look == LOOKS - 1)
+            if action is Intervention.CANCEL:
+                # It may stand in a bundle.
+                await self._database.run(bundles.untie_jobs([job_id]))
         raise JobNotFound(job_id)
 
 

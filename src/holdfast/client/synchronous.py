@@ -36,7 +36,18 @@ from holdfast.model.step import MAIN, ActivityRecord, StepRecord
 from holdfast.rules.intervention import Intervention
 from holdfast.rules.seeds import first_seed
 from holdfast.rules.waiting import MOST_COUNTED
-from holdfast.store import artifacts, bulk, interventions, jobs, overview, run_overview, runs, signals, steps
+from holdfast.store import (
+    artifacts,
+    bulk,
+    bundles,
+    interventions,
+    jobs,
+    overview,
+    run_overview,
+    runs,
+    signals,
+    steps,
+)
 from holdfast.store.attempts import Fence
 from holdfast.store.convoy import SyncJobConvoy
 from holdfast.store.foreign import run_foreign_sync
@@ -305,4 +316,7 @@ class SyncClient:
                 return verdicts
             end = self._database.run(jobs.job_end(job_id))
             check_refusal(job_id, action, end, last=look == LOOKS - 1)
+            if action is Intervention.CANCEL:
+                # It may stand in a bundle.
+                self._database.run(bundles.untie_jobs([job_id]))
         raise JobNotFound(job_id)

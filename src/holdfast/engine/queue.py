@@ -25,7 +25,7 @@ from holdfast.model.worker import Renewal
 from holdfast.rules.backoff import DEFAULT_BACKOFF, stored_backoff
 from holdfast.rules.outcome import released
 from holdfast.rules.reports import is_recorded
-from holdfast.store import attempts, jobs, leader, leases, runs, workers
+from holdfast.store import attempts, bundles, jobs, leader, leases, runs, workers
 from holdfast.store.attempts import Demand, Ended, Fence, Returned
 from holdfast.store.database import Database
 from holdfast.store.foreign import run_foreign
@@ -145,6 +145,7 @@ class PostgresQueue:
             if term is None:
                 return []
             await self._database.run(workers.declare_lost(term))
+            await self._database.run_read_committed(bundles.untie_orphans(term, BATCH))
             return await self._database.run(workers.rescue_jobs(term, BATCH))
 
     async def stage(self) -> int:

@@ -97,6 +97,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     *suspect* is True where the worker of a former attempt died that seemed not to have begun.
     *ahead* is True for a job without a permit of its limited queue; one that *is_held* was claimed so before,
     and has one now.
+    *bundle* is the bundle that it stands in; None: it has a row of its own.
     """
 
     id: int
@@ -119,6 +120,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     suspect: bool = False
     ahead: bool = False
     is_held: bool = False
+    bundle: int | None = None
 
     @property
     def enqueued_at(self) -> datetime:

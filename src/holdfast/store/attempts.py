@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -79,8 +79,18 @@ class Demand:
 
 def claim_jobs(demand: Demand) -> Statement[list[ClaimedJob]]:
     """Claim from queues without limits."""
+    return Statement("claim_jobs", _SQL["claim_jobs"], _asked(demand), _claimed)
+
+
+def claim_bundled(demand: Demand, kinds: Sequence[str]) -> Statement[list[ClaimedJob]]:
+    """Claim from queues without limits, and put what is fresh and of these *kinds* into bundles."""
+    parameters = (*_asked(demand), list(kinds))
+    return Statement("claim_bundled", _SQL["claim_bundled"], parameters, _claimed)
+
+
+def _asked(demand: Demand) -> tuple[Any, ...]:
     after = from_the_start(demand.queues) if demand.after is None else demand.after
-    parameters = (
+    return (
         demand.worker_id,
         list(demand.queues),
         list(demand.kinds),
@@ -89,7 +99,6 @@ def claim_jobs(demand: Demand) -> Statement[list[ClaimedJob]]:
         numbers(after),
         not demand.hurried,
     )
-    return Statement("claim_jobs", _SQL["claim_jobs"], parameters, _claimed)
 
 
 def claim_announced(demand: Demand, job_id: int) -> Statement[list[ClaimedJob]]:

@@ -10,6 +10,8 @@ from holdfast.errors import SettingInvalid
 
 DEFAULT_SCHEMA = "holdfast"
 
+_PART = re.compile(r"^-- part: (\w+)\n(.*?)^-- end of part\n", re.MULTILINE | re.DOTALL)
+_PUT_IN = re.compile(r"^-- put in: (\w+)\n", re.MULTILINE)
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _SAID_ABOVE = re.compile(r"\A(?:--[^\n]*\n)+")
 _QUALIFIER = re.compile(r"\bholdfast(?=\.)")
@@ -20,9 +22,14 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 @cache
 def blocks(noun: str) -> dict[str, str]:
-    """Return the named blocks of ``sql/<noun>.sql`` in order."""
+    """Return the named blocks of ``sql/<noun>.sql`` in order.
+
+    What stands from ``-- part: <word>`` to ``-- end of part`` is also put in at ``-- put in: <word>``.
+    """
     text = resources.files("holdfast.store").joinpath("sql", f"{noun}.sql").read_text("utf-8")
-    parts = _NAME.split(text)
+    shared = dict(_PART.findall(text))
+    whole = _PUT_IN.sub(lambda found: shared[found[1]], _PART.sub(r"\2", text))
+    parts = _NAME.split(whole)
     return {name: body.strip().rstrip(";") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 

@@ -10,6 +10,7 @@ from holdfast.runtime.service import Service
 from holdfast.store import attempts
 from holdfast.store.database import Database
 from holdfast.worker.buffer import Buffer
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Cause, Held
 
@@ -26,10 +27,16 @@ class Attention(Service):
     name = "attention"
 
     def __init__(
-        self, database: Database, held: Held, buffer: Buffer, reporter: Reporter, events: Events
+        self,
+        database: Database,
+        held: Held,
+        bundles: Bundles,
+        buffer: Buffer,
+        reporter: Reporter,
+        events: Events,
     ) -> None:
         super().__init__(events)
-        self._database, self._held = database, held
+        self._database, self._held, self._bundles = database, held, bundles
         self._buffer, self._reporter = buffer, reporter
         self.revive: Callable[[], Awaitable[None]] | None = None
         # How often it was woken, and how often when it last looked for cancels with success.
@@ -68,6 +75,7 @@ class Attention(Service):
             if not running.marked and running.seconds > WORTH_MARKING
         ]
         if begun:
+            await self._bundles.untie(running.fence for running in begun)
             await self._database.run(
                 attempts.start_jobs([(running.fence, running.seconds) for running in begun])
             )

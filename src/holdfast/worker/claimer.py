@@ -12,6 +12,7 @@ from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store.database import Database
 from holdfast.worker.buffer import Buffer
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.intake import NOTHING_MORE, Intake
 from holdfast.worker.limits import Limited
@@ -54,6 +55,7 @@ class Claimer(Service):
         permits: Permits,
         reporter: Reporter,
         held: Held,
+        bundles: Bundles,
         events: Events,
         kept: Callable[[], object],
     ) -> None:
@@ -71,6 +73,7 @@ class Claimer(Service):
             permits=permits,
             reporter=reporter,
             held=held,
+            bundles=bundles,
             events=events,
             again=self.wake,
             kept=kept,

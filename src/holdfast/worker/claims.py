@@ -13,11 +13,14 @@ from holdfast.store import attempts, workers
 from holdfast.store.attempts import Demand
 from holdfast.store.database import Database
 from holdfast.store.statement import Statement
+from holdfast.worker.bundles import Bundles
 
 # How often what was found out is noted for those who come later, in seconds.
 NOTE_EVERY = 10.0
 # How often a claim starts from where nothing can have been passed over, in seconds.
 LOOK_BEHIND = 0.5
+# So many jobs of one claim are worth a bundle.
+MANY = 64
 
 
 class Claims:
@@ -27,8 +30,9 @@ class Claims:
     `rules.marks` and `rules.rounds` say why.  One in a hurry leaves every row that bears the mark of a lock.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, bundles: Bundles | None = None) -> None:
+        self._database, self._bundles = database, bundles or Bundles(database)
+        self._brought_many = False
         self._rounds, self._noted_at = Rounds(), time.monotonic()
         self._looked_at, self._look_pause = 0.0, LOOK_BEHIND
         self._lost = database.lost
@@ -113,7 +117,14 @@ class Claims:
         return await self._take(replace(demand, after=self._marks.settled_above(below, demand.queues)))
 
     async def _take(self, demand: Demand) -> list[ClaimedJob]:
-        return await self.run(attempts.claim_jobs(demand))
+        # To decide about bundles costs a claim that brings few more than they save.
+        is_large = demand.limit >= MANY and self._brought_many
+        if is_large and self._bundles.wanted():
+            claimed = await self.run(attempts.claim_bundled(demand, self._bundles.kinds))
+        else:
+            claimed = await self.run(attempts.claim_jobs(demand))
+        self._brought_many = len(claimed) >= MANY
+        return claimed
 
     async def run(self, claim: Statement[list[ClaimedJob]]) -> list[ClaimedJob]:
         """Claim from queues without limits, and remember the places of what was claimed."""

@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.store import attempts
 from holdfast.store.database import Database
 from holdfast.worker.archive import Archive
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.journal import Journal
 from holdfast.worker.ledger import RunLedger
 from holdfast.worker.port import AttemptPort
@@ -33,9 +34,15 @@ class Executors:
     """
 
     def __init__(
-        self, database: Database, journal: Journal, scribe: Scribe, archive: Archive, slots: int
+        self,
+        database: Database,
+        journal: Journal,
+        scribe: Scribe,
+        archive: Archive,
+        bundles: Bundles,
+        slots: int,
     ) -> None:
-        self._database, self._journal = database, journal
+        self._database, self._journal, self._bundles = database, journal, bundles
         self._scribe, self._archive = scribe, archive
         self._sessions = Sessions(database.config, slots)
         self._sync_sessions = SyncSessions(database.config)
@@ -52,6 +59,7 @@ class Executors:
         return AttemptPort(
             running,
             database=self._database,
+            bundles=self._bundles,
             sessions=self._sessions,
             sync_sessions=self._sync_sessions,
             journal=self._journal,
@@ -67,6 +75,7 @@ class Executors:
         """Record that an attempt begins: if its handler ends this process at once, that counts."""
         begun = attempts.start_jobs([(running.fence, 0.0)])
         try:
+            await self._bundles.untie([running.fence])
             running.marked = running.claimed.id in await self._database.run(begun)
         except HoldfastError:
             return False

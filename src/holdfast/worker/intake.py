@@ -14,6 +14,7 @@ from holdfast.store import attempts
 from holdfast.store.attempts import Demand, Fence
 from holdfast.store.database import Database
 from holdfast.worker.buffer import Buffer
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.claims import Claims
 from holdfast.worker.limits import Limited, Limits
 from holdfast.worker.openings import Openings
@@ -45,6 +46,7 @@ class Intake:
         permits: Permits,
         reporter: Reporter,
         held: Held,
+        bundles: Bundles,
         events: Events,
         again: Callable[[], object],
         kept: Callable[[], object],
@@ -53,12 +55,13 @@ class Intake:
         self._openings, self._again, self._kept = openings, again, kept
         self._buffer, self._permits, self._reporter, self._held = buffer, permits, reporter, held
         self.limits = Limits(database, limits_age, self._limits_changed)
-        self._claims, self._kinds = Claims(database), tuple[str, ...]()
+        self._bundles = bundles
+        self._claims, self._kinds = Claims(database, bundles), tuple[str, ...]()
         self.worker_id = 0
         # What is wanted where one job is claimed by its number.
         self._of_one = self._demand((), limit=1, free=1)
         self.is_closed, self.has_more = False, True
-        self.strays = Strays(database, held, reporter)
+        self.strays = Strays(database, held, bundles, reporter)
 
     def begin(self, worker_id: int, kinds: tuple[str, ...]) -> None:
         """Claim for this worker row from now on, and just the kinds that it names."""
@@ -66,7 +69,7 @@ class Intake:
         self._of_one = self._demand((), limit=1, free=1)
         self.limits.forget()
         self._openings.begin(worker_id, kinds)
-        self._claims = Claims(self._database)
+        self._claims = Claims(self._database, self._bundles)
 
     def close(self, reason: str = NOTHING_MORE) -> None:
         """Claim nothing more, and give back what has not begun: others may have room for it now."""
@@ -175,6 +178,7 @@ class Intake:
         # An answer that comes after the worker was declared lost is about jobs that others have now.
         if demand.worker_id != self.worker_id:
             return 0
+        self._bundles.took(claimed)
         before = len(self._buffer)
         held = [job for job in claimed if job.is_held]
         new = [job for job in claimed if not job.is_held] if held else claimed

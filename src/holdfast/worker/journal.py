@@ -18,6 +18,7 @@ from holdfast.store import attempts, logs
 from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
 from holdfast.store.logs import LogLine
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.running import Cause, Held, Settlement
 
 WRITE_EVERY = 0.5
@@ -35,9 +36,11 @@ class Journal(Service):
 
     name = "journal"
 
-    def __init__(self, database: Database, held: Held, events: Events) -> None:
+    def __init__(
+        self, database: Database, held: Held, events: Events, bundles: Bundles | None = None
+    ) -> None:
         super().__init__(events)
-        self._database, self._held = database, held
+        self._database, self._held, self._bundles = database, held, bundles or Bundles(database)
         self._lock = threading.Lock()
         self._lines: dict[Fence, list[LogLine]] = {}
         self._sizes: dict[Fence, int] = {}
@@ -117,6 +120,7 @@ class Journal(Service):
     async def _write_progress(self, progress: dict[Fence, tuple[float, str | None]]) -> None:
         """Write the progress of each attempt, and leave in *progress* what could not be written."""
         for fence, (fraction, note) in tuple(progress.items()):
+            await self._bundles.untie([fence])
             if not await self._database.run(attempts.report_progress(fence, fraction, note)):
                 self._lost(fence)
             del progress[fence]
@@ -186,6 +190,7 @@ class Journal(Service):
             return
         fences = {line.fence for line in lines}
         again = not self._in_doubt.isdisjoint(fences)
+        await self._bundles.untie(fences)
         held = await self._database.run(logs.append_logs(lines, again=again))
         self._in_doubt -= fences
         known = set(held)

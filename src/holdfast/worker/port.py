@@ -11,6 +11,7 @@ from holdfast.app.job import Job, Transaction
 from holdfast.errors import LeaseLost
 from holdfast.store import checkpoints
 from holdfast.store.database import Database
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.journal import Journal
 from holdfast.worker.running import Running
 from holdfast.worker.sessions import Sessions
@@ -32,11 +33,13 @@ class AttemptPort:
         running: Running,
         *,
         database: Database,
+        bundles: Bundles,
         sessions: Sessions,
         sync_sessions: SyncSessions,
         journal: Journal,
     ) -> None:
         self._running, self._database, self._journal = running, database, journal
+        self._bundles = bundles
         self._sessions, self._sync_sessions = sessions, sync_sessions
         self._loop = asyncio.get_running_loop()
 
@@ -66,6 +69,7 @@ class AttemptPort:
     async def save(self, text: str, version: int) -> None:
         """Save a checkpoint that is JSON text already."""
         fence = self._running.fence
+        await self._bundles.untie([fence])
         if not await self._database.run(checkpoints.save_checkpoint(fence, version, text)):
             raise LeaseLost(*fence)
 
@@ -86,6 +90,7 @@ class AttemptPort:
     async def delete(self) -> None:
         """Forget the saved state, on the loop."""
         fence = self._running.fence
+        await self._bundles.untie([fence])
         if await self._database.run(checkpoints.delete_checkpoint(fence)) is None:
             raise LeaseLost(*fence)
 
@@ -101,6 +106,7 @@ class AttemptPort:
         if self._running.permit_recorded is not None:
             # What ends here must not be recorded, nor its permit be free, before whoever handed that on.
             await asyncio.wait({self._running.permit_recorded})
+        await self._bundles.untie([self._running.fence])
         self._running.begin_end()
         written = self._journal.settle([self._running.fence])
         if written is not None:

@@ -20,6 +20,7 @@ from holdfast.store.attempts import Ended, Fence, Returned
 from holdfast.store.database import Database
 from holdfast.store.runs import Suspended
 from holdfast.store.statement import Statement
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.permits import Permits
 from holdfast.worker.running import Held, Running
 
@@ -88,8 +89,10 @@ class Reporter:
         events: Events,
         *,
         before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None],
+        bundles: Bundles | None = None,
     ) -> None:
         self._database, self._held, self._permits, self._events = database, held, permits, events
+        self._bundles = bundles or Bundles(database)
         self._before_flush = before_flush
         self._unordered, self._ordered = _Piles(), _Piles()
         self._flights: set[asyncio.Task[None]] = set()
@@ -196,7 +199,7 @@ class Reporter:
                 await written
             for pile, batch in batches:
                 left = batch
-                if batch and pile is piles.ended and attempts.are_plain(batch):
+                if batch and pile is piles.ended:
                     left = await self._complete(batch)
                 if left:
                     await self._write(pile.make, left)
@@ -218,6 +221,7 @@ class Reporter:
         pause = 0.05
         while True:
             try:
+                await self._bundles.untie(one.fence for one in batch)
                 accepted: list[int] = await self._database.run_read_committed(make(batch))
                 if len(accepted) < len(batch):
                     accepted += await self._recorded_before(batch, accepted)
@@ -244,9 +248,22 @@ class Reporter:
         return [fence.job_id for fence, outcome in ended if is_recorded(refused[fence], outcome)]
 
     async def _complete(self, batch: list[Ended]) -> list[Ended]:
-        """End what is completed and has nothing to say; answers those for which more has to be done."""
+        """End what a shorter way is enough for; answers those for which more has to be done."""
+        bundled, left = self._bundles.divide(batch)
+        if bundled:
+            left += await self._try([one for _, one in bundled], self._bundles.complete(bundled))
+        if left and attempts.are_plain(left):
+            left = await self._try(left, self._complete_rows(left))
+        return left
+
+    async def _complete_rows(self, batch: list[Ended]) -> list[int]:
+        await self._bundles.untie(one.fence for one in batch)
+        return await self._database.run_read_committed(attempts.complete_jobs(batch))
+
+    async def _try(self, batch: list[Ended], writing: Coroutine[Any, Any, list[int]]) -> list[Ended]:
+        """Conclude what *writing* has ended of a batch; answers the rest, which is all where it fails."""
         try:
-            accepted = await self._database.run_read_committed(attempts.complete_jobs(batch))
+            accepted = await writing
         except HoldfastError:
             # Whatever is wrong is met again by the statement for everything, and dealt with there.
             return batch

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from holdfast.rules.outcome import released
 from holdfast.store import attempts
 from holdfast.store.database import Database
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held
 
@@ -23,8 +24,8 @@ SELDOM = 300.0
 class Strays:
     """Finds jobs that the database says a worker holds, and that it does not know of, and gives them back."""
 
-    def __init__(self, database: Database, held: Held, reporter: Reporter) -> None:
-        self._database, self._held, self._reporter = database, held, reporter
+    def __init__(self, database: Database, held: Held, bundles: Bundles, reporter: Reporter) -> None:
+        self._database, self._held, self._bundles, self._reporter = database, held, bundles, reporter
         self._in_doubt, self._doubted_at, self._looked_at = False, -math.inf, time.monotonic()
 
     @contextmanager
@@ -47,6 +48,7 @@ class Strays:
             self._doubted_at = time.monotonic()
         # What is reported while the database answers is dropped by then, but was never strange to us.
         known = frozenset(self._held.fences)
+        await self._bundles.untie_unknown(worker_id)
         found = await self._database.run(attempts.held_attempts(worker_id))
         if stray := [fence for fence in found if fence not in known]:
             self._held.take(stray)

@@ -22,6 +22,7 @@ from holdfast.store.workers import NewWorker
 from holdfast.worker.archive import Archive
 from holdfast.worker.attention import Attention
 from holdfast.worker.buffer import Buffer
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.executors import Executors
@@ -49,12 +50,16 @@ class Worker:
     def __init__(self, app: App, database: Database, config: WorkerConfig, events: Events) -> None:
         self.config, self.events, self.held = config, events, Held()
         self._app, self._database = app, database
-        self._buffer = Buffer()
+        self._buffer, self.bundles = Buffer(), Bundles(database)
         self.permits = Permits(self._buffer, config.prefetch)
-        self.journal = Journal(database, self.held, events)
-        self.reporter = Reporter(database, self.held, self.permits, events, before_flush=self.journal.settle)
+        self.journal = Journal(database, self.held, events, self.bundles)
+        self.reporter = Reporter(
+            database, self.held, self.permits, events, before_flush=self.journal.settle, bundles=self.bundles
+        )
         self.scribe = Scribe(database, self.held, events)
-        self._executors = Executors(database, self.journal, self.scribe, Archive(database), config.slots)
+        self._executors = Executors(
+            database, self.journal, self.scribe, Archive(database), self.bundles, config.slots
+        )
         performer = Performer(app, self._executors)
         self.slots = Slots(
             config.slots,
@@ -65,7 +70,7 @@ class Worker:
             held=self.held,
             events=events,
         )
-        self.attention = Attention(database, self.held, self._buffer, self.reporter, events)
+        self.attention = Attention(database, self.held, self.bundles, self._buffer, self.reporter, events)
         self.claimer = Claimer(
             database,
             config,
@@ -74,6 +79,7 @@ class Worker:
             permits=self.permits,
             reporter=self.reporter,
             held=self.held,
+            bundles=self.bundles,
             events=events,
             kept=self.attention.claimed,
         )
@@ -209,6 +215,7 @@ class Worker:
         self.worker_id = await self._database.run(workers.register_worker(new))
         self._heard_at = time.monotonic()
         self.lease.start(self.worker_id, self._renewed)
+        self.bundles.begin(new.kinds, new.workflows)
         self.claimer.begin(self.worker_id, new.kinds)
         self.events.emit("worker.registered", worker_id=self.worker_id, name=name)
 
@@ -246,6 +253,7 @@ class Worker:
         lost = list(self.held.fences)
         self.held.drop(lost)
         self.permits.forget(lost)
+        self.bundles.forget()
         if not self.claimer.draining:
             self.attention.revive = self._register
             self.attention.wake()

@@ -262,17 +262,3 @@ create table holdfast.audit_log (
     detail  jsonb not null default '{}'
 );
 create index audit_log_subject on holdfast.audit_log (subject, id);
-
--- ---------------------------------------------------------------------------------------------
--- For people: the three rows of a job joined.
-create view holdfast.job_overview as
-select j.id, j.kind, j.queue, coalesce(l.state, f.outcome) as state, j.priority,
-       coalesce(l.attempt, f.attempt) as attempt, coalesce(l.failures, f.failures) as failures,
-       j.max_attempts, j.timeout, j.args, j.meta, j.tags, j.unique_key, j.concurrency_key, j.parent_id,
-       j.created_at, nullif(l.run_at, 'infinity') as run_at, coalesce(l.claimed_at, f.claimed_at) as claimed_at,
-       coalesce(l.started_at, f.started_at) as started_at, f.finished_at,
-       coalesce(l.worker_id, f.worker_id) as worker_id, l.cancel_requested_at,
-       l.progress, l.progress_note, f.reason, f.error, f.result
-from holdfast.jobs j
-left join holdfast.live_jobs l on l.job_id = j.id
-left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true;

@@ -216,6 +216,8 @@ begin
             select r.worker_id = taker as is_own, r.ahead and r.state = 'claimed' as waits
             from holdfast.live_jobs r where r.worker_id is not null and r.queue = queue
         ) h;
+        -- What was claimed while there was no limit may be in bundles still.
+        taken := taken + holdfast.bundled_in(queue);
         permits := greatest(0, least(wanted, greatest(free, 1), rule.max_running - taken));
         if more > 0 and (permits + own = 0 or taken > rule.max_running or holdfast.is_for_others(queue, kinds, 1)) then
             more := 0;

@@ -32,6 +32,7 @@ begin
         update holdfast.workers w set cleared = true
         where w.id = any (ended)
           and not exists (select from holdfast.live_jobs l where l.worker_id = any (array[w.id]))
+          and not exists (select from holdfast.bundles b where b.worker_id = any (array[w.id]))
         returning w.id;
 end
 $$;

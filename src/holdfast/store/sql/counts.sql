@@ -7,7 +7,7 @@
 with found as materialized (
     select l.queue, l.kind, s.state, count(*) as jobs, min(l.run_at) as oldest,
            min(l.run_at) filter (where l.route_id is null) as oldest_for_any
-    from holdfast.live_jobs l
+    from holdfast.unfinished_jobs l
     cross join lateral (select case when l.ahead and l.state = 'claimed' then 'available' else l.state end as state) s
     where exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     group by l.queue, l.kind, s.state

@@ -1,11 +1,23 @@
 -- name: jobs_now
--- How these jobs stand now, in order of id.  A job without a row was pruned or never was.
+-- How these jobs stand now, in order of id.  A job without a row was pruned or never was.  The bundles are looked through
+-- once for all of them.
+with bundled as materialized (
+    select * from holdfast.bundled_jobs b where b.job_id = any ($1::bigint[])
+)
 select j.id, j.queue, j.kind, coalesce(l.state, f.outcome), coalesce(l.attempt, f.attempt),
        coalesce(l.failures, f.failures), coalesce(l.worker_id, f.worker_id), l.progress, l.progress_note,
        l.cancel_requested_at is not null, f.reason, coalesce(f.finished_at, l.started_at, l.claimed_at, l.run_at)
 from unnest($1::bigint[]) as asked (id)
 join holdfast.jobs j on j.id = any (array[asked.id])
-left join holdfast.live_jobs l on l.job_id = any (array[j.id])
+left join lateral (
+    select i.job_id, i.state, i.attempt, i.failures, i.worker_id, i.progress, i.progress_note, i.cancel_requested_at,
+           i.started_at, i.claimed_at, i.run_at
+    from holdfast.live_jobs i where i.job_id = any (array[j.id])
+    union all
+    select b.job_id, b.state, b.attempt, b.failures, b.worker_id, b.progress, b.progress_note, b.cancel_requested_at,
+           b.started_at, b.claimed_at, b.run_at
+    from bundled b where b.job_id = j.id
+) l on true
 left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true
 where l.job_id is not null or f.job_id is not null
 order by j.id;
@@ -14,7 +26,7 @@ order by j.id;
 -- Up to $1 jobs that workers hold now, in order of id.
 select l.job_id, l.queue, l.kind, l.state, l.attempt, l.failures, l.worker_id, l.progress, l.progress_note,
        l.cancel_requested_at is not null, null::text, coalesce(l.started_at, l.claimed_at)
-from holdfast.live_jobs l
+from holdfast.unfinished_jobs l
 where l.worker_id is not null
 order by l.job_id
 limit $1::integer;

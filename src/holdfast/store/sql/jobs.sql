@@ -93,10 +93,10 @@ select holdfast.mark_keyed($1::text[], $2::text[]);
 -- table yet for a plan that is older: it counts as running, and the next look finds it.
 select coalesce(l.state, f.outcome, 'running'), f.result::text, f.error, f.reason
 from holdfast.jobs j
-left join holdfast.live_jobs l on l.job_id = j.id
+left join holdfast.unfinished_jobs l on l.job_id = j.id
 left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true
 where j.id = $1::bigint;
 
 -- name: living_jobs
 -- Which of the jobs $1 still live.  Locks nothing.
-select l.job_id from holdfast.live_jobs l where l.job_id = any ($1::text::bigint[]);
+select l.job_id from holdfast.unfinished_jobs l where l.job_id = any ($1::text::bigint[]);

@@ -36,7 +36,8 @@ from holdfast.workers w where w.id = any ($1::bigint[]);
 -- transaction.  Null room: no limit for the queue as a whole.
 select (select q.max_running from holdfast.queues q where q.name = $1::text)
        - (select count(*) from holdfast.live_jobs r
-          where r.worker_id is not null and r.queue = $1::text and not (r.ahead and r.state = 'claimed')),
+          where r.worker_id is not null and r.queue = $1::text and not (r.ahead and r.state = 'claimed'))
+       - holdfast.bundled_in($1::text),
        coalesce((select q.key_limit from holdfast.queues q where q.name = $1::text), 1);
 
 -- name: lock_heads

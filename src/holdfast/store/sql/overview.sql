@@ -8,10 +8,11 @@ select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('sta
 -- asks for nothing.  Locks nothing; zero rows: none fits.
 select * from (
     (select l.job_id, l.kind, l.queue, l.state, l.priority::integer, l.attempt, l.failures, j.max_attempts, j.tags,
-            j.unique_key, j.concurrency_key, j.parent_id, j.created_at, nullif(l.run_at, 'infinity'), l.claimed_at, l.started_at,
+            j.unique_key, j.concurrency_key, j.parent_id, j.created_at, nullif(coalesce(l.run_at, j.created_at), 'infinity'),
+            l.claimed_at, l.started_at,
             null::timestamptz, l.worker_id, l.cancel_requested_at, round(l.progress::numeric, 4)::double precision,
             l.progress_note, null::text
-     from holdfast.live_jobs l join holdfast.jobs j on j.id = l.job_id
+     from holdfast.unfinished_jobs l join holdfast.jobs j on j.id = l.job_id
      where l.state = any ($1::text[])
        and (l.worker_id is not null or not $1::text[] <@ array['claimed', 'running'])
        and ($3::text is null or l.kind = $3::text) and ($4::text is null or l.queue = $4::text)
@@ -50,7 +51,7 @@ order by either.id desc limit $15::integer;
 -- How many jobs list_jobs would find without a limit, after plan_freely; one row.
 select (
     select count(*)
-    from holdfast.live_jobs l join holdfast.jobs j on j.id = l.job_id
+    from holdfast.unfinished_jobs l join holdfast.jobs j on j.id = l.job_id
     where l.state = any ($1::text[])
       and (l.worker_id is not null or not $1::text[] <@ array['claimed', 'running'])
       and ($3::text is null or l.kind = $3::text) and ($4::text is null or l.queue = $4::text)
@@ -83,7 +84,8 @@ select (
 -- the job or is under way.  Locks nothing.  Zero rows: there is no such job.
 select j.id, j.kind, j.queue, coalesce(l.state, f.outcome), j.priority::integer, coalesce(l.attempt, f.attempt),
        coalesce(l.failures, f.failures), j.max_attempts, j.timeout, holdfast.shown_args(j.kind, j.args)::text, j.meta::text,
-       j.tags, j.unique_key, j.concurrency_key, j.parent_id, j.created_at, nullif(l.run_at, 'infinity'), coalesce(l.claimed_at, f.claimed_at),
+       j.tags, j.unique_key, j.concurrency_key, j.parent_id, j.created_at,
+       case when l.job_id is not null then nullif(coalesce(l.run_at, j.created_at), 'infinity') end, coalesce(l.claimed_at, f.claimed_at),
        coalesce(l.started_at, f.started_at), f.finished_at, coalesce(l.worker_id, f.worker_id), l.cancel_requested_at,
        round(l.progress::numeric, 4)::double precision, l.progress_note, f.reason, f.error, f.result::text,
        (select coalesce(jsonb_agg(jsonb_build_object(
@@ -102,7 +104,7 @@ select j.id, j.kind, j.queue, coalesce(l.state, f.outcome), j.priority::integer,
             where l.worker_id is not null
         ) t left join holdfast.workers w on w.id = t.worker_id)
 from holdfast.jobs j
-left join holdfast.live_jobs l on l.job_id = j.id
+left join holdfast.unfinished_jobs l on l.job_id = j.id
 left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true
 where j.id = $1::bigint and coalesce(l.job_id, f.job_id) is not null;
 
@@ -113,11 +115,12 @@ select l.job_id, holdfast.now(), l.state, l.queue, l.kind, nullif(l.run_at, 'inf
        l.worker_id, h.name, h.expires_at, l.cancel_requested_at, coalesce(q.paused, false), q.max_running,
        coalesce(q.key_limit, 1),
        (select count(*) from holdfast.live_jobs r
-        where r.worker_id is not null and r.queue = l.queue and not (r.ahead and r.state = 'claimed')),
+        where r.worker_id is not null and r.queue = l.queue and not (r.ahead and r.state = 'claimed'))
+       + holdfast.bundled_in(l.queue),
        (select count(*) from holdfast.live_jobs r
         where r.worker_id is not null and r.queue = l.queue and r.concurrency_key = l.concurrency_key),
        able.workers, able.knowing, able.slots,
-       (select count(*) from holdfast.live_jobs r where r.worker_id = any (able.ids)),
+       (select count(*) from holdfast.unfinished_jobs r where r.worker_id = any (able.ids)),
        (select count(*) from (
             select from holdfast.live_jobs a
             where a.queue = l.queue and a.state = 'available' and (a.priority, a.job_id) < (l.priority, l.job_id)
@@ -156,7 +159,7 @@ select l.job_id, holdfast.now(), l.state, l.queue, l.kind, nullif(l.run_at, 'inf
         ) f on true
         where r.id = l.route_id
         group by r.id, p.job_id, n.id)
-from holdfast.live_jobs l
+from holdfast.unfinished_jobs l
 left join holdfast.suspensions s on s.run_id = l.job_id
 left join holdfast.queues q on q.name = l.queue
 left join holdfast.workers h on h.id = l.worker_id

@@ -132,7 +132,7 @@ returning c.job_id;
 with gone as (
     delete from holdfast.workers w
     where w.state in ('offline', 'lost') and w.ended_at < holdfast.now() - make_interval(secs => $2::double precision)
-      and not exists (select from holdfast.live_jobs l where l.worker_id = w.id)
+      and not exists (select from holdfast.unfinished_jobs l where l.worker_id = w.id)
       and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
     returning w.id
 ), silenced as (

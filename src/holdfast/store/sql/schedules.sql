@@ -40,7 +40,7 @@ where s.name = $2::text and s.next_tick_at = $3::timestamptz and not s.paused
   and (s.cron, s.timezone) is not distinct from ($5::text, $7::text)
   and coalesce(abs(s.every - $6::double precision) < 0.001, true)
   and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
-returning exists (select from holdfast.live_jobs l where l.job_id = s.last_job_id);
+returning exists (select from holdfast.unfinished_jobs l where l.job_id = s.last_job_id);
 
 -- name: enqueue_ticks
 -- Enqueues one job for each tick of $2, in order, after move_schedule in the same transaction.  A tick whose job still

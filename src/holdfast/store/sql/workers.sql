@@ -85,8 +85,8 @@ from asked a, former f;
 -- The workers that are online or draining, or all that are remembered where $1 says so, or the one whose id is $3,
 -- newest first, at most $2; with how many jobs each one holds, and how a runner is heard, as JSON.  Locks nothing.
 select w.id, w.name, w.host, w.pid, w.version, w.queues, w.slots, w.state, w.started_at, w.renewed_at, w.expires_at,
-       (select count(*) from holdfast.live_jobs l where l.worker_id = w.id and l.state = 'running'),
-       (select count(*) from holdfast.live_jobs l where l.worker_id = w.id and l.state = 'claimed'),
+       (select count(*) from holdfast.unfinished_jobs l where l.worker_id = w.id and l.state = 'running'),
+       (select count(*) from holdfast.unfinished_jobs l where l.worker_id = w.id and l.state = 'claimed'),
        w.ended_at, w.labels, w.kinds,
        case when w.term is not null then jsonb_build_object(
            'silence', extract(epoch from holdfast.now() - w.renewed_at), 'lost_after', extract(epoch from w.ttl),

@@ -1,0 +1,100 @@
+-- Bundles: a worker that claims many fresh jobs at once takes them out of the line, into one row for all of one queue, kind and
+-- priority.  A job in a bundle has no row in live_jobs.  It leaves the bundle once: when its end is written, or when
+-- somebody wants more of it than that, be it its own worker, an operator or a rescue: then it gets a row in live_jobs
+-- again, and all goes on there as if it had never been gone.
+
+-- job_ids are in order.  The first *running* of them went to free slots, the others to the buffer.  Each has a bit in gone,
+-- which is set when the job leaves; a row whose bits are all set is deleted at once.  So the bits are the fence: whoever
+-- ends a job of a bundle, or takes it out, sets its bit in the same statement, and writes nothing where it was set before.
+-- All are first attempts without failures.  The ids are kept apart from the row, which is written anew each time.
+create table holdfast.bundles (
+    id         bigint generated always as identity primary key,
+    worker_id  bigint not null,
+    queue      text not null,
+    kind       text not null,
+    priority   smallint not null,
+    claimed_at timestamptz not null,
+    running    integer not null,
+    job_ids    bigint[] not null,
+    gone       bit varying not null,
+    check (length(gone) = cardinality(job_ids))
+) with (
+    fillfactor = 50,
+    toast_tuple_target = 256,
+    autovacuum_vacuum_threshold = 500,
+    autovacuum_vacuum_scale_factor = 0,
+    toast.autovacuum_vacuum_threshold = 2000,
+    toast.autovacuum_vacuum_scale_factor = 0
+);
+alter table holdfast.bundles alter column job_ids set storage external;
+
+-- The jobs that are in bundles now, as live_jobs would have them; run_at of those is in jobs only, as created_at.
+create view holdfast.bundled_jobs as
+select u.job_id, u.job_id as place, b.queue, b.kind, b.priority,
+       case when u.nth <= b.running then 'running' else 'claimed' end as state, 1 as attempt, 0 as failures,
+       null::timestamptz as run_at, b.worker_id, b.claimed_at, case when u.nth <= b.running then b.claimed_at end as started_at,
+       null::timestamptz as cancel_requested_at, null::real as progress, null::text as progress_note, null::text as unique_key,
+       null::text as concurrency_key, 0 as revision, false as suspect, null::bigint as parent_id, null::bigint as family_id,
+       null::integer as route_id, false as ahead
+from holdfast.bundles b cross join lateral unnest(b.job_ids) with ordinality as u (job_id, nth)
+where get_bit(b.gone, u.nth::integer - 1) = 0;
+
+-- Every job that has not ended, wherever it stands: for whoever only looks.
+create view holdfast.unfinished_jobs as
+select job_id, place, queue, kind, priority, state, attempt, failures, run_at, worker_id, claimed_at, started_at,
+       cancel_requested_at, progress, progress_note, unique_key, concurrency_key, revision, suspect, parent_id, family_id,
+       route_id, ahead
+from holdfast.live_jobs
+union all
+select * from holdfast.bundled_jobs;
+
+-- Takes jobs out of these bundles, those of *wanted* or, where that is null, all; answers who has a row in live_jobs now.
+-- Locks the bundles in order of id, so it waits for ends that are being written, and for whoever takes jobs out as well.
+create function holdfast.untie(bundle_ids bigint[], wanted bigint[]) returns setof bigint
+language sql
+as $$
+    with held as materialized (
+        select b.id, b.worker_id, b.queue, b.kind, b.priority, b.claimed_at, b.running, b.job_ids, b.gone
+        from holdfast.bundles b where b.id = any (bundle_ids)
+        order by b.id for update
+    ), parting as materialized (
+        select h.id, u.job_id, u.nth from held h cross join lateral unnest(h.job_ids) with ordinality as u (job_id, nth)
+        where get_bit(h.gone, u.nth::integer - 1) = 0 and (wanted is null or u.job_id = any (wanted))
+    ), left_with as materialized (
+        select h.id, string_agg(case when p.nth is null then get_bit(h.gone, n - 1)::text else '1' end, '' order by n)::varbit as gone
+        from held h cross join lateral generate_series(1, cardinality(h.job_ids)) as n
+        left join parting p on p.id = h.id and p.nth = n
+        where h.id in (select p.id from parting p)
+        group by h.id
+    ), emptied as (
+        delete from holdfast.bundles b using left_with w where b.id = w.id and bit_count(w.gone) = length(w.gone)
+    ), shrunk as (
+        update holdfast.bundles b set gone = w.gone from left_with w where b.id = w.id and bit_count(w.gone) < length(w.gone)
+    )
+    insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, attempt, run_at, worker_id, claimed_at, started_at)
+    select p.job_id, p.job_id, h.queue, h.kind, h.priority, case when p.nth <= h.running then 'running' else 'claimed' end, 1,
+           j.created_at, h.worker_id, h.claimed_at, case when p.nth <= h.running then h.claimed_at end
+    from parting p join held h on h.id = p.id join holdfast.jobs j on j.id = any (array[p.job_id])
+    returning job_id
+$$;
+
+-- How many jobs of a queue are in bundles.
+create function holdfast.bundled_in(asked_queue text) returns bigint
+language sql stable
+as $$
+    select coalesce(sum(cardinality(b.job_ids) - bit_count(b.gone)), 0)::bigint from holdfast.bundles b where b.queue = asked_queue
+$$;
+
+-- For people: what is known of a job, joined.
+create view holdfast.job_overview as
+select j.id, j.kind, j.queue, coalesce(l.state, f.outcome) as state, j.priority,
+       coalesce(l.attempt, f.attempt) as attempt, coalesce(l.failures, f.failures) as failures,
+       j.max_attempts, j.timeout, j.args, j.meta, j.tags, j.unique_key, j.concurrency_key, j.parent_id,
+       j.created_at, case when l.job_id is not null then nullif(coalesce(l.run_at, j.created_at), 'infinity') end as run_at,
+       coalesce(l.claimed_at, f.claimed_at) as claimed_at,
+       coalesce(l.started_at, f.started_at) as started_at, f.finished_at,
+       coalesce(l.worker_id, f.worker_id) as worker_id, l.cancel_requested_at,
+       l.progress, l.progress_note, f.reason, f.error, f.result
+from holdfast.jobs j
+left join holdfast.unfinished_jobs l on l.job_id = j.id
+left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true;

@@ -1,0 +1,57 @@
+-- Bundles: many first attempts of one worker in one row; see migrations/0012_bundles.sql.
+
+-- name: complete_bundled
+-- Completes attempts that are in bundles $1, and their jobs: what complete_jobs does for those in live_jobs, at half its price.
+-- For each bundle $2 has a bit for each of its jobs, set where it ends, and $3 is where the bundle begins in $4 and $5, which
+-- have for each job how many seconds its handler ran and its result; $5 is empty where there are none.
+-- Locks the bundles in order of id.  A job that is missing from the answer is not in its bundle any more, for its end is recorded or
+-- somebody has taken it out, and nothing of it was written.
+with ending as materialized (
+    select b.id, b.worker_id, b.queue, b.kind, b.claimed_at, b.job_ids, b.gone, e.mask, e.first
+    from unnest($1::text::bigint[], $2::text[]::varbit[], $3::text::integer[]) as e (id, mask, first)
+    join holdfast.bundles b on b.id = any (array[e.id])
+    order by b.id for update of b
+), emptied as (
+    delete from holdfast.bundles b using ending e where b.id = any (array[e.id]) and bit_count(e.gone | e.mask) = length(e.gone)
+), shrunk as (
+    update holdfast.bundles b set gone = e.gone | e.mask from ending e
+    where b.id = any (array[e.id]) and bit_count(e.gone | e.mask) < length(e.gone)
+), ended as (
+    insert into holdfast.finished_completed (job_id, queue, kind, outcome, attempt, failures, worker_id, claimed_at,
+                                             started_at, finished_at, result)
+    select u.job_id, e.queue, e.kind, 'completed', 1, 0, e.worker_id, e.claimed_at,
+           greatest(e.claimed_at, holdfast.now() - make_interval(secs => u.seconds)), greatest(e.claimed_at, holdfast.now()),
+           u.result::jsonb
+    from ending e
+    cross join lateral unnest(
+        e.job_ids,
+        (select $4::text::double precision[])[e.first + 1:e.first + length(e.gone)],
+        (select $5::text[])[e.first + 1:e.first + length(e.gone)]
+    ) with ordinality as u (job_id, seconds, result, nth)
+    where get_bit(e.mask & ~e.gone, u.nth::integer - 1) = 1
+    returning job_id
+)
+select coalesce(json_agg(e.job_id), '[]')::text from ended e;
+
+-- name: untie_jobs
+-- Takes the jobs $1 out of whatever bundles they are in; answers them.  Locks as holdfast.untie does.  Zero rows: none is in one.
+select * from holdfast.untie(array(select b.id from holdfast.bundles b where b.job_ids && $1::text::bigint[]), $1::text::bigint[]);
+
+-- name: untie_known
+-- Takes the jobs $2 out of bundles $1, in which they were; answers them.  Locks as holdfast.untie does.  Zero rows: none is there any more.
+select * from holdfast.untie($1::text::bigint[], $2::text::bigint[]);
+
+-- name: untie_unknown
+-- Takes all jobs out of the bundles of worker $1 but for $2; answers them.  Locks as holdfast.untie does.  Zero rows: it has no others.
+select * from holdfast.untie(
+    array(select b.id from holdfast.bundles b where b.worker_id = $1::bigint and b.id <> all ($2::text::bigint[])), null);
+
+-- name: untie_orphans
+-- Takes all jobs out of up to $2 bundles of workers that are lost or, with $3, have left; answers them.  Only for the leader of
+-- term $1.  Locks as holdfast.untie does.  Zero rows: there are none.
+select * from holdfast.untie(array(
+    select b.id from holdfast.bundles b join holdfast.workers w on w.id = b.worker_id
+    where (w.state = 'lost' or w.state = 'offline' and $3::boolean)
+      and exists (select from holdfast.leader d where d.term = $1::bigint and d.expires_at > holdfast.now())
+    order by b.id limit $2::integer
+), null);

@@ -1,0 +1,117 @@
+"""Which attempts of a worker stand in bundles, and how they leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import repeat
+
+from holdfast.model.job import ClaimedJob
+from holdfast.model.outcome import Complete
+from holdfast.store import bundles
+from holdfast.store.attempts import Ended, Fence
+from holdfast.store.bundles import Tie
+from holdfast.store.database import Database
+
+# A bundle pays for itself while not more than one of so many jobs is taken out of it by its own worker.
+WORTH = 8
+# Where more are, this many claims are without bundles, then twice as many, up to the most.
+FIRST_REST, LONGEST_REST = 16, 1024
+# After this many jobs it is seen how many were taken out.
+ENOUGH = 500
+# Kinds of Holdfast's own: their ends are looked for in live_jobs.
+_OWN = "holdfast:"
+
+
+class Bundles:
+    """What this worker knows of its bundles; the database has the last word.
+
+    Of a job in a bundle nothing can be written but that it is completed.  Whoever writes anything else of an
+    attempt has to `untie` it first.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._ties = dict[int, Tie]()
+        self._claims_to_rest, self._rest = 0, FIRST_REST
+        self._taken, self._parted = 0, 0
+        self.kinds = tuple[str, ...]()
+
+    def begin(self, kinds: Iterable[str], runs: Collection[str]) -> None:
+        """Bundle jobs of these kinds from now on, but for *runs*: each of their steps writes."""
+        self.kinds = tuple(kind for kind in kinds if kind not in runs and not kind.startswith(_OWN))
+        self._ties.clear()
+
+    @property
+    def known(self) -> frozenset[int]:
+        """The bundles in which this worker has jobs."""
+        return frozenset(bundle for bundle, _, _ in self._ties.values())
+
+    def wanted(self) -> bool:
+        """Whether the next claim that brings many is to put them into bundles."""
+        if self._claims_to_rest > 0:
+            self._claims_to_rest -= 1
+            return False
+        if self._taken >= ENOUGH:
+            if self._parted * WORTH > self._taken:
+                self._claims_to_rest, self._rest = self._rest, min(LONGEST_REST, 2 * self._rest)
+            else:
+                self._rest = max(FIRST_REST, self._rest // 2)
+            self._taken, self._parted = 0, 0
+        return bool(self.kinds) and not self._claims_to_rest
+
+    def took(self, claimed: Sequence[ClaimedJob]) -> None:
+        """Remember where the jobs of a claim stand; in a bundle they are in the order in which they come."""
+        found = dict[int, list[int]]()
+        for job in claimed:
+            if job.bundle is not None:
+                found.setdefault(job.bundle, []).append(job.id)
+        for bundle, job_ids in found.items():
+            size = len(job_ids)
+            self._ties.update(zip(job_ids, zip(repeat(bundle), repeat(size), range(size)), strict=False))
+            self._taken += size
+
+    def divide(self, batch: list[Ended]) -> tuple[list[tuple[Tie, Ended]], list[Ended]]:
+        """Return those that `complete` can end, and the others."""
+        if not self._ties:
+            return [], batch
+        bundled, others, find = list[tuple[Tie, Ended]](), list[Ended](), self._ties.get
+        for one in batch:
+            tie = find(one.fence[0])
+            if tie is None or type(one.decision) is not Complete:
+                others.append(one)
+            else:
+                bundled.append((tie, one))
+        return bundled, others
+
+    async def complete(self, bundled: Sequence[tuple[Tie, Ended]]) -> list[int]:
+        """End attempts that are completed; answers whose end was written.
+
+        Any other is not in its bundle any more: its end was recorded before, or somebody has taken it out.
+        """
+        ended = await self._database.run_read_committed(bundles.complete_bundled(bundled))
+        self._drop([one.fence[0] for _, one in bundled])
+        return ended
+
+    async def untie(self, fences: Iterable[Fence]) -> None:
+        """Give attempts rows of their own, wherever they are in bundles still."""
+        if not self._ties:
+            return
+        job_ids = [job_id for job_id, _ in fences if job_id in self._ties]
+        if not job_ids:
+            return
+        known = {self._ties[job_id][0] for job_id in job_ids}
+        await self._database.run_read_committed(bundles.untie_known(known, job_ids))
+        self._parted += len(job_ids)
+        self._drop(job_ids)
+
+    async def untie_unknown(self, worker_id: int) -> None:
+        """Give rows of their own to jobs that a claim has bundled whose answer was lost."""
+        await self._database.run_read_committed(bundles.untie_unknown(worker_id, self.known))
+
+    def forget(self) -> None:
+        """Know of nothing: all of it belongs to others now."""
+        self._ties.clear()
+
+    def _drop(self, job_ids: Iterable[int]) -> None:
+        for job_id in job_ids:
+            self._ties.pop(job_id, None)
