@@ -23,10 +23,14 @@ from tests.store.scene import Scene, fence
 
 HOT = [
     ("attempts", "claim_jobs"),
+    ("attempts", "claim_bundled"),
     ("attempts", "claim_announced"),
     ("attempts", "find_leftovers"),
     ("attempts", "claim_limited"),
     ("attempts", "complete_jobs"),
+    ("bundles", "complete_bundled"),
+    ("jobs", "job_end"),
+    ("jobs", "living_jobs"),
     ("attempts", "finish_jobs"),
     ("attempts", "complete_one"),
     ("attempts", "put_back_jobs"),

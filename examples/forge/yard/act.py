@@ -26,9 +26,9 @@ _PLACES = """
 select owner, name from forge.repositories where owner = 'makers' and size_bytes is not null order by id
 """
 _ONLINE = "select count(*) from holdfast.workers where name = any (%s) and state = 'online'"
-_LIVE = "select count(*) from holdfast.live_jobs where job_id = any (%s)"
+_LIVE = "select count(*) from holdfast.unfinished_jobs where job_id = any (%s)"
 _BUSIEST = """
-select w.name, count(*) from holdfast.live_jobs l join holdfast.workers w on w.id = l.worker_id
+select w.name, count(*) from holdfast.unfinished_jobs l join holdfast.workers w on w.id = l.worker_id
 where l.job_id = any (%s) and l.state = 'running' group by 1 order by 2 desc, 1 limit 1
 """
 

@@ -64,7 +64,7 @@ returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer,
     delete from holdfast.live_jobs l using holdfast.jobs j
     where l.job_id = any ((select p.ids from picked p)::bigint[])
       and j.id >= l.job_id and j.id <= l.job_id and j.revision = 0 and j.created_at = l.run_at
-      and l.place = l.job_id and l.attempt = 0 and l.revision = 0 and l.kind = any ($8::text[])
+      and l.place = l.job_id and (l.attempt, l.revision) = (0, 0) and l.kind = any ($8::text[])
       and num_nulls(l.unique_key, l.parent_id, l.family_id, l.cancel_requested_at) = 4
     returning l.job_id, l.kind, l.queue, l.priority, j.max_attempts, j.timeout, j.args, j.retry, j.meta, j.tags, j.trace,
               j.created_at, $4::integer > 0 and l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[]) as is_started
