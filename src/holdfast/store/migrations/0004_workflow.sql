@@ -294,6 +294,10 @@ declare
 begin
     select l.kind into asked from holdfast.live_jobs l where l.job_id = run_id;
     if asked is null then
+        -- No run is in a bundle, but a job may be that somebody takes for one.
+        select b.kind into asked from holdfast.bundled_jobs b where b.job_id = run_id;
+    end if;
+    if asked is null then
         raise exception 'run % has ended or does not exist: it takes no signals', run_id
             using errcode = 'HF002', detail = run_id::text;
     end if;
