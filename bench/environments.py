@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,9 @@ REQUIREMENTS = HOME / "requirements"
 READY = ".ready"
 # Names an interpreter for peers that need a newer Python than the one that runs the benchmark.
 PYTHON_VARIABLE = "BENCH_PYTHON"
+# The Python of Holdfast, and of every peer that runs on it.
+OURS = sys.version_info[:2]
+MADE_WITH = re.compile(r"^version = (\d+)\.(\d+)", re.MULTILINE)
 
 
 class EnvironmentMissing(Exception):
@@ -51,11 +55,18 @@ def variables(peer: Contestant) -> dict[str, str]:
 
 
 def is_ready(peer: Contestant) -> bool:
-    """Whether a peer's environment is there and is the one its requirements ask for."""
+    """Whether a peer's environment is there, is the one its requirements ask for, and of the right Python."""
     if peer.environment is None:
         return True
     marker = _folder(peer) / READY
-    return marker.exists() and marker.read_bytes() == _asked(peer)
+    if not marker.exists() or marker.read_bytes() != _asked(peer):
+        return False
+    return peer.language is Language.NODE or is_fitting(_python_of(peer), peer.needs_python)
+
+
+def is_fitting(python: tuple[int, ...], least: tuple[int, int]) -> bool:
+    """Whether a peer that needs *least* is to run on *python*: on Holdfast's own wherever that is enough."""
+    return python == OURS if least <= OURS else python >= least
 
 
 def prepare(peer: Contestant) -> None:
@@ -94,7 +105,14 @@ def _make_node(peer: Contestant) -> None:
     _run(_found("npm"), "ci", "--no-audit", "--no-fund", "--loglevel=error", folder=folder)
 
 
+def _python_of(peer: Contestant) -> tuple[int, ...]:
+    found = MADE_WITH.search((_folder(peer) / "pyvenv.cfg").read_text("utf-8"))
+    return tuple(int(part) for part in found.groups()) if found else ()
+
+
 def _python(least: tuple[int, int]) -> str:
+    if least <= OURS:
+        return sys.executable
     for candidate in _pythons():
         probe = f"import sys, venv; sys.exit(sys.version_info < {least!r})"
         # A name may be a stand-in for a Python that is not there, or that of nothing at all.
@@ -108,7 +126,6 @@ def _python(least: tuple[int, int]) -> str:
 def _pythons() -> Iterator[str]:
     if chosen := os.environ.get(PYTHON_VARIABLE):
         yield chosen
-    yield sys.executable
     for minor in (12, 13, 14):
         if found := shutil.which(f"python3.{minor}"):
             yield found

@@ -1,6 +1,8 @@
 """The command line does what bench/README.md says, and refuses what would come to nothing."""
 
 import fcntl
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -171,9 +173,21 @@ def test_a_scale_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_python_that_is_not_there_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A slip in BENCH_PYTHON leaves out whoever needs it, and nobody else."""
     monkeypatch.setenv(environments.PYTHON_VARIABLE, str(tmp_path / "python"))
-    assert environments._python((3, 11))
     with pytest.raises(environments.EnvironmentMissing, match=r"needs Python 3\.99"):
         environments._python((3, 99))
+
+
+def test_peers_run_on_the_python_of_holdfast_wherever_that_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else part of a difference would be the interpreter's; the variable names one for the others."""
+    newer = str(shutil.which("true"))
+    monkeypatch.setenv(environments.PYTHON_VARIABLE, newer)
+    major, minor = sys.version_info[:2]
+    assert environments._python((3, 11)) == sys.executable
+    assert environments._python((major, minor + 1)) == newer
+    assert environments.is_fitting((major, minor), (3, 11))
+    assert not environments.is_fitting((major, minor + 1), (3, 11))
+    assert environments.is_fitting((major, minor + 2), (major, minor + 1))
+    assert not environments.is_fitting((major, minor), (major, minor + 1))
 
 
 def test_what_libpq_reads_is_kept_from_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
