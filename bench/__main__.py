@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -20,6 +17,7 @@ from bench import environments, page, plan, plots, run, table, verdicts
 from bench.catalogue import EVERYBODY, FLOOR, PEERS
 from bench.cell import Cell, Scale
 from bench.environments import HOME, EnvironmentMissing
+from bench.lock import MachineTaken, alone
 from bench.results import DifferentRuns, Results
 
 OUT = HOME / "out"
@@ -54,10 +52,17 @@ def measure(
     scale = replace(scale, jobs=jobs) if jobs else scale
     results = Results.begin(jobs=scale.jobs, rounds=1 if quick else rounds, is_small=quick or small)
     cells = _chosen(scenario, cell or [""], only, quick=quick)
-    with _alone(out):
-        missing = run.absent(cells, results, installs=not quick, tell=_tell)
-        run.run(_without(cells, missing), scale, results, out / "results.json", _tell)
-        _report(results, out)
+    try:
+        with alone(f"figures in {out.resolve()}"):
+            _measure(cells, scale, results, out, installs=not quick)
+    except MachineTaken as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _measure(cells: list[Cell], scale: Scale, results: Results, out: Path, *, installs: bool) -> None:
+    missing = run.absent(cells, results, installs=installs, tell=_tell)
+    run.run(_without(cells, missing), scale, results, out / "results.json", _tell)
+    _report(results, out)
 
 
 @app.command()
@@ -137,18 +142,6 @@ def _without(cells: list[Cell], names: set[str]) -> list[Cell]:
         for cell in cells
     ]
     return [cell for cell in left if cell.contestants]
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / ".running").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            msg = f"another run writes into {out}, and two at once would spoil each other's figures"
-            raise typer.BadParameter(msg) from None
-        yield
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

@@ -1,6 +1,5 @@
 """The command line does what bench/README.md says, and refuses what would come to nothing."""
 
-import fcntl
 import shutil
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench import __main__ as command
-from bench import environments, page, run
+from bench import environments, lock, page, run
 from bench.catalogue import Contestant, contestant
 from bench.cell import Case, Cell, Failure, Measurement, Scale
 from bench.results import DifferentRuns, Results
@@ -35,9 +34,10 @@ class Watched:
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
-    """A run on a machine without any peer, which installs and measures nothing."""
+def watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Watched:
+    """A run on a machine without any peer, which installs and measures nothing, whoever else measures."""
     made = Watched()
+    monkeypatch.setattr(lock, "PLACE", tmp_path / "lock")
     monkeypatch.setattr(environments, "is_ready", lambda _: False)
     monkeypatch.setattr(environments, "prepare", made.prepare)
     monkeypatch.setattr(run, "run", made.run)
@@ -87,15 +87,6 @@ def test_what_would_measure_nothing_is_refused(
     assert code == 2
     assert problem in said
     assert watched.installed == []
-
-
-def test_two_runs_do_not_write_into_one_folder(watched: Watched, tmp_path: Path) -> None:
-    """The second would overwrite what the first found, and both would be slower."""
-    with (tmp_path / ".running").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        code, said = call("run", "--only", "holdfast", "--out", tmp_path)
-    assert (code, watched.measured) == (2, [])
-    assert "another run writes into" in said
 
 
 def test_a_report_draws_beside_a_run_and_not_among_the_sources(
