@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import environments, page, plan, plots, run, table, verdicts
+from bench import environments, identity, page, plan, plots, run, table, verdicts
 from bench.catalogue import EVERYBODY, FLOOR, PEERS
 from bench.cell import Cell, Scale
 from bench.environments import HOME, EnvironmentMissing
@@ -21,6 +22,8 @@ from bench.lock import MachineTaken, alone
 from bench.results import DifferentRuns, Results
 
 OUT = HOME / "out"
+# Few enough digits to type one again.
+SEEDS = 1_000_000
 SMALL = Scale(
     jobs=20_000, singles=1_000, probes=100, mass=20_000, pinned=5.0, idle=3.0, runs=2_000, timers=5_000
 )
@@ -44,13 +47,23 @@ def measure(
     small: Annotated[
         bool, typer.Option(help="Everything that was asked for, small: for trying it out.")
     ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Repeat the order of contestants that this seed led to.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The folder for results.json, tables and plots.")] = OUT,
 ) -> None:
     """Measure, then print tables and write JSON and plots."""
     signal.signal(signal.SIGTERM, _end)
     scale = SMALL if quick or small else Scale()
     scale = replace(scale, jobs=jobs) if jobs else scale
-    results = Results.begin(jobs=scale.jobs, rounds=1 if quick else rounds, is_small=quick or small)
+    results = Results.begin(
+        jobs=scale.jobs,
+        rounds=1 if quick else rounds,
+        is_small=quick or small,
+        code=identity.code_of(HOME.parent),
+        # Whoever was measured first in every part would be first in all of them.
+        seed=random.SystemRandom().randrange(SEEDS) if seed is None else seed,
+    )
     cells = _chosen(scenario, cell or [""], only, quick=quick)
     try:
         with alone(f"figures in {out.resolve()}"):
@@ -61,7 +74,11 @@ def measure(
 
 def _measure(cells: list[Cell], scale: Scale, results: Results, out: Path, *, installs: bool) -> None:
     missing = run.absent(cells, results, installs=installs, tell=_tell)
-    run.run(_without(cells, missing), scale, results, out / "results.json", _tell)
+    cells = _without(cells, missing)
+    takes_part = {one for cell in cells for one in cell.contestants}
+    results.versions = identity.versions(peer for peer in PEERS if peer in takes_part)
+    _tell(f"method {results.method}, code {results.code}, the order is of --seed {results.seeds[0]}")
+    run.run(cells, scale, results, out / "results.json", _tell)
     _report(results, out)
 
 

@@ -21,7 +21,7 @@ READY = ".ready"
 PYTHON_VARIABLE = "BENCH_PYTHON"
 # The Python of Holdfast, and of every peer that runs on it.
 OURS = sys.version_info[:2]
-MADE_WITH = re.compile(r"^version = (\d+)\.(\d+)", re.MULTILINE)
+MADE_WITH = re.compile(r"^version = (\S+)", re.MULTILINE)
 
 
 class EnvironmentMissing(Exception):
@@ -61,12 +61,22 @@ def is_ready(peer: Contestant) -> bool:
     marker = _folder(peer) / READY
     if not marker.exists() or marker.read_bytes() != _asked(peer):
         return False
-    return peer.language is Language.NODE or is_fitting(_python_of(peer), peer.needs_python)
+    return peer.language is Language.NODE or is_fitting(_minor(interpreter(peer)), peer.needs_python)
 
 
 def is_fitting(python: tuple[int, ...], least: tuple[int, int]) -> bool:
     """Whether a peer that needs *least* is to run on *python*: on Holdfast's own wherever that is enough."""
     return python == OURS if least <= OURS else python >= least
+
+
+def interpreter(peer: Contestant) -> str:
+    """Return the version of what runs a peer's adapter, nothing where that cannot be told."""
+    if peer.language is Language.NODE:
+        told = subprocess.run([_found("node"), "--version"], capture_output=True, text=True, check=False)
+        return told.stdout.strip().removeprefix("v")
+    made = _folder(peer) / "pyvenv.cfg"
+    found = MADE_WITH.search(made.read_text("utf-8")) if made.exists() else None
+    return found[1] if found else ""
 
 
 def prepare(peer: Contestant) -> None:
@@ -105,9 +115,8 @@ def _make_node(peer: Contestant) -> None:
     _run(_found("npm"), "ci", "--no-audit", "--no-fund", "--loglevel=error", folder=folder)
 
 
-def _python_of(peer: Contestant) -> tuple[int, ...]:
-    found = MADE_WITH.search((_folder(peer) / "pyvenv.cfg").read_text("utf-8"))
-    return tuple(int(part) for part in found.groups()) if found else ()
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
 
 
 def _python(least: tuple[int, int]) -> str:

@@ -57,7 +57,8 @@ def _machine(results: Results) -> Iterator[str]:
     about = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     ticks = [tick for one in results.measurements for tick in one.yardstick_ms]
     rounds = f"{results.rounds} round{'s' if results.rounds > 1 else ''}"
-    yield f"\nUp to {rounds}, {results.jobs:,} jobs to a drain; {about}. {calmness(ticks)}\n"
+    yield f"\nMethod {results.method}, code of commit {results.code}."
+    yield f"Up to {rounds}, {results.jobs:,} jobs to a drain; {about}. {calmness(ticks)}\n"
 
 
 def _promises(results: Results) -> Iterator[str]:

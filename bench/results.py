@@ -13,6 +13,7 @@ import psutil
 
 from bench.cell import Case, Failure, Measurement
 from bench.cluster import SETTINGS, VERSION, shared_buffers
+from bench.identity import METHOD, Code
 
 # What of a machine may change between the parts of a run.
 PASSING = frozenset({"memory", "system"})
@@ -25,7 +26,9 @@ class DifferentRuns(Exception):
 class Results(msgspec.Struct, kw_only=True):
     """Everything that a run found; *left_out* says why a peer has no figures.
 
-    *is_small*: there were fewer of everything, whatever the names of the cases say.
+    *is_small*: there were fewer of everything, whatever the names of the cases say.  *method*, *code* and
+    *versions* of the peers are what was measured; the first files did not say.  *seeds* are those of its
+    parts, from which the orders of contestants were drawn.
     """
 
     machine: dict[str, str]
@@ -36,12 +39,26 @@ class Results(msgspec.Struct, kw_only=True):
     failures: list[Failure] = []
     left_out: dict[str, str] = {}
     is_small: bool = False
+    method: int = 1
+    code: Code = Code()
+    versions: dict[str, str] = {}
+    seeds: list[int] = []
 
     @classmethod
-    def begin(cls, *, jobs: int, rounds: int, is_small: bool = False) -> Results:
+    def begin(
+        cls, *, jobs: int, rounds: int, is_small: bool = False, code: Code | None = None, seed: int = 0
+    ) -> Results:
         """Return the empty results of a run on this machine."""
-        settings = SETTINGS | {"shared_buffers": shared_buffers()}
-        return cls(machine=_machine(), settings=settings, jobs=jobs, rounds=rounds, is_small=is_small)
+        return cls(
+            machine=_machine(),
+            settings=SETTINGS | {"shared_buffers": shared_buffers()},
+            jobs=jobs,
+            rounds=rounds,
+            is_small=is_small,
+            method=METHOD,
+            code=code or Code(),
+            seeds=[seed],
+        )
 
     @classmethod
     def read(cls, path: Path) -> Results:
@@ -50,13 +67,14 @@ class Results(msgspec.Struct, kw_only=True):
 
     @classmethod
     def joined(cls, parts: Sequence[Results]) -> Results:
-        """Return the results of a run that was made in *parts* on one machine.
+        """Return the results of a run that was made in *parts* on one machine, of the same code.
 
         Their rounds are counted on from part to part, so that nothing is compared with what another had.
         Raises `DifferentRuns` where one was measured in another way.
         """
-        for part in parts:
-            _check_alike(parts[0], part)
+        for number, part in enumerate(parts):
+            for earlier in parts[:number]:
+                check_alike(earlier, part)
         measurements = list[Measurement]()
         for part in parts:
             begun = max((one.round + 1 for one in measurements), default=0)
@@ -73,6 +91,10 @@ class Results(msgspec.Struct, kw_only=True):
             failures=[one for part in parts for one in part.failures],
             left_out={name: reason for part in parts for name, reason in part.left_out.items()},
             is_small=parts[0].is_small,
+            method=parts[0].method,
+            code=parts[0].code,
+            versions={label: version for part in parts for label, version in part.versions.items()},
+            seeds=[seed for part in parts for seed in part.seeds],
         )
 
     def write(self, path: Path) -> None:
@@ -96,16 +118,30 @@ class Results(msgspec.Struct, kw_only=True):
         return found
 
 
-def _check_alike(one: Results, other: Results) -> None:
+def check_alike(one: Results, other: Results) -> None:
+    """Hold the ways in which two parts were measured against each other; raises `DifferentRuns`."""
+    if one.method != other.method:
+        msg = (
+            f"one is of method {one.method} (code {one.code}) and another of method {other.method} "
+            f"(code {other.code}): what was published by an older method is replaced and not added to"
+        )
+        raise DifferentRuns(msg)
+    if one.code != other.code:
+        msg = f"these are no parts of one run: one is of code {one.code} and another of code {other.code}"
+        raise DifferentRuns(msg)
+    if not one.code.is_certain:
+        msg = f"whether both are of the same code cannot be told: {one.code}"
+        raise DifferentRuns(msg)
     for name, value in _manner(one).items():
-        if (differs := _manner(other).get(name)) != value:
+        if (differs := _manner(other).get(name, value)) != value:
             msg = f"these are no parts of one run: {name} is {value} in one and {differs} in another"
             raise DifferentRuns(msg)
 
 
 def _manner(results: Results) -> dict[str, object]:
     machine = {name: value for name, value in results.machine.items() if name not in PASSING}
-    return {"jobs": results.jobs, "small": results.is_small, **machine, **results.settings}
+    how = {"jobs": results.jobs, "small": results.is_small}
+    return {**how, **machine, **results.settings, **results.versions}
 
 
 def _machine() -> dict[str, str]:

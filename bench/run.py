@@ -61,15 +61,18 @@ def absent(cells: Sequence[Cell], results: Results, installs: bool, tell: Tell) 
 def run(cells: Sequence[Cell], scale: Scale, results: Results, path: Path, tell: Tell) -> None:
     """Measure all cells, round after round; *path* holds what there is after each of them."""
     for number in range(results.rounds):
-        for cell, contestant in order(cells, number):
+        for cell, contestant in order(cells, number, results.seeds[0]):
             tell(f"round {number + 1} of {results.rounds}: {cell.scenario} {cell.name}: {contestant.label}")
             _measure(cell, contestant, scale, results, number)
             results.write(path)
 
 
-def order(cells: Sequence[Cell], number: int) -> list[tuple[Cell, Contestant]]:
-    """Return all pairs of a round: who is compared are neighbours, each round in another order."""
-    chance = random.Random(number)  # noqa: S311 - every run has the same order
+def order(cells: Sequence[Cell], number: int, seed: int) -> list[tuple[Cell, Contestant]]:
+    """Return all pairs of a round: who is compared are neighbours, each round in another order.
+
+    The same *seed* leads to the same orders, if the cells are the same.
+    """
+    chance = random.Random(f"{seed} {number}")  # noqa: S311 - so that an order can be repeated
     pairs = []
     for cell in cells:
         contestants = list(cell.contestants)

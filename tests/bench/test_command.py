@@ -12,6 +12,7 @@ from bench import __main__ as command
 from bench import environments, lock, page, run
 from bench.catalogue import Contestant, contestant
 from bench.cell import Case, Cell, Failure, Measurement, Scale
+from bench.identity import METHOD, Code
 from bench.results import DifferentRuns, Results
 
 CASE = Case(scenario="B", name="drain, 1 process, 50 B")
@@ -52,7 +53,7 @@ def call(*arguments: object) -> tuple[int, str]:
 
 def results(folder: Path, *, jobs: int = 100_000, is_small: bool = False) -> Results:
     """Write the results of a run into a folder."""
-    made = Results.begin(jobs=jobs, rounds=1, is_small=is_small)
+    made = Results.begin(jobs=jobs, rounds=1, is_small=is_small, code=Code("2222f94"))
     made.measurements = [
         Measurement(case=CASE, contestant=name, round=0, value=1.0, yardstick_ms=(1.0, 1.0))
         for name in ("holdfast", "pgqueuer")
@@ -188,3 +189,18 @@ def test_what_libpq_reads_is_kept_from_adapters(monkeypatch: pytest.MonkeyPatch)
     found = environments.variables(contestant("oban"))
     assert "PGOPTIONS" not in found
     assert found["BENCH_KEPT"] == "yes"
+
+
+@pytest.mark.usefixtures("watched")
+def test_a_seed_is_drawn_and_noted_unless_one_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that each part of a run has an order of its own, which can be repeated."""
+    noted = []
+    monkeypatch.setattr(run, "run", lambda _, __, found, *___: noted.append((found.method, found.seeds)))
+    call("run", "--only", "holdfast", "--seed", 7, "--out", tmp_path)
+    for _ in range(3):
+        code, said = call("run", "--only", "holdfast", "--out", tmp_path)
+        assert (code, f"--seed {noted[-1][1][0]}" in said) == (0, True)
+    assert noted[0] == (METHOD, [7])
+    assert len({seeds[0] for _, seeds in noted[1:]}) > 1

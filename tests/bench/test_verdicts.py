@@ -7,6 +7,7 @@ import pytest
 from bench.catalogue import Contestant, contestant
 from bench.cell import Case, Cell, Figures, Measurement, Scale
 from bench.exactly_once import NotExactlyOnce
+from bench.identity import Code
 from bench.results import Results
 from bench.run import order, run
 from bench.scenarios import runs
@@ -28,7 +29,7 @@ def measured(case: Case, **rounds: tuple[float, ...]) -> list[Measurement]:
 
 def results(*measurements: Measurement) -> Results:
     """The results of a run."""
-    made = Results.begin(jobs=1000, rounds=2)
+    made = Results.begin(jobs=1000, rounds=2, code=Code("2222f94"))
     made.measurements = list(measurements)
     return made
 
@@ -132,8 +133,21 @@ def test_every_round_has_every_contestant_in_an_order_of_its_own() -> None:
 
     everybody = tuple(contestant(one) for one in ("holdfast", "pgqueuer", "oban", "chancy", "floor"))
     cells = [Cell(scenario="B", name=str(n), measure=measure, contestants=everybody) for n in range(2)]
-    rounds = [[(cell.name, one.name) for cell, one in order(cells, number)] for number in range(4)]
+    rounds = [[(cell.name, one.name) for cell, one in order(cells, number, 7)] for number in range(4)]
     assert len({tuple(names) for names in rounds}) > 1
     for names in rounds:
         assert sorted(names) == sorted((cell.name, one.name) for cell in cells for one in everybody)
         assert [cell for cell, _ in names] == ["0"] * 5 + ["1"] * 5
+
+
+def test_a_seed_repeats_an_order_and_another_leads_to_another() -> None:
+    """Parts of one round each, drawn from the round's number alone, would all have the same order."""
+
+    async def measure(_: Contestant, __: Scale) -> Figures:
+        return {}
+
+    everybody = tuple(contestant(one) for one in ("holdfast", "pgqueuer", "oban", "chancy", "floor"))
+    cells = [Cell(scenario="B", name=str(n), measure=measure, contestants=everybody) for n in range(2)]
+    orders = {seed: [one.name for _, one in order(cells, 0, seed)] for seed in range(8)}
+    assert len({tuple(names) for names in orders.values()}) > 4
+    assert [one.name for _, one in order(cells, 0, 3)] == orders[3]
