@@ -18,12 +18,14 @@ from bench.environments import EnvironmentMissing
 from bench.exactly_once import NotExactlyOnce
 from bench.program import AdapterFailed
 from bench.results import Results
+from bench.scenarios.latency import PaceNotHeld
 from bench.yardstick import yardstick
 
 Tell = Callable[[str], None]
 EXPECTED = (
     AdapterFailed,
     NotExactlyOnce,
+    PaceNotHeld,
     EnvironmentMissing,
     RuntimeError,
     subprocess.SubprocessError,

@@ -25,6 +25,12 @@ GAPS = (0.010, 0.030)
 # How much of the flow is measured before the half of it begins, and the stream's chunks per second.
 FLOW_PART = 0.2
 CHUNKS = 100
+# Less than this share of the pace asked for is no half load any more.
+HELD = 0.95
+
+
+class PaceNotHeld(Exception):
+    """The load in the background was less than the half that it should have been."""
 
 
 def cells() -> list[Cell]:
@@ -59,13 +65,14 @@ async def measure(peer: Contestant, scale: Scale, *, at_half_load: bool) -> Figu
             probes = replace(probes, first=WARM_UP, jobs=scale.probes)
             if at_half_load:
                 flow = await measured_flow(peer, cluster, worker, int(scale.share(peer) * FLOW_PART))
-                background = stream(peer, cluster, worker, flow / 2)
-                await stack.enter_async_context(background)
+                producer = await stack.enter_async_context(stream(peer, cluster, worker, flow / 2))
             already = worker.executed
             inserted = await perform(peer, cluster.dsn, "insert", probes)
             await executed_by([worker], already + scale.probes)
             if at_half_load:
                 await asyncio.sleep(1.0)
+                # Before the worker ends: without one a late producer would make up for its delay.
+                check_pace(flow / 2, await producer.stop())
             report = await worker.stop()
     check_at_most_once([report["numbers"]])
     return figures(waits(inserted, report), "half load" if at_half_load else "idle")
@@ -85,16 +92,23 @@ async def measured_flow(peer: Contestant, cluster: Cluster, worker: Program, job
 
 
 @asynccontextmanager
-async def stream(peer: Contestant, cluster: Cluster, worker: Program, rate: float) -> AsyncIterator[None]:
-    """Keep enqueueing at *rate* jobs per second inside the block, in at most a hundred chunks a second."""
+async def stream(peer: Contestant, cluster: Cluster, worker: Program, rate: float) -> AsyncIterator[Program]:
+    """Give a producer that enqueues *rate* jobs per second, in at most a hundred chunks a second."""
     chunk = max(1, int(rate / CHUNKS))
     load = Load(jobs=BACKGROUND, first=2 * BACKGROUND, chunk=chunk, rate=rate)
     async with Program(peer, cluster.dsn, "enqueue", load) as producer:
         before = worker.executed
         await producer.go()
         await executed_by([worker], before + int(rate / 2))
-        yield
-        await producer.stop()
+        yield producer
+
+
+def check_pace(asked: float, done: Message) -> None:
+    """Hold what a producer got in against the jobs per second *asked*; raises `PaceNotHeld`."""
+    held = done["jobs"] / done["seconds"]
+    if held < HELD * asked:
+        msg = f"{held:,.0f} jobs a second got in where half load asked for {asked:,.0f}: {held / asked:.1%}"
+        raise PaceNotHeld(msg)
 
 
 def waits(inserted: Message, report: Message) -> Sequence[float]:

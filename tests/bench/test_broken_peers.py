@@ -17,7 +17,7 @@ from bench.peers.load import Load
 from bench.program import AdapterFailed, Program, perform
 from bench.results import Results
 from bench.run import run
-from bench.scenarios.latency import waits
+from bench.scenarios.latency import PaceNotHeld, check_pace, waits
 from bench.table import print_tables
 
 CASE = Case(scenario="B", name="drain")
@@ -43,6 +43,7 @@ def play(monkeypatch: pytest.MonkeyPatch, told: Path, what: str) -> None:
         (asyncpg.InterfaceError("the connection is closed"), "the connection is closed"),
         (psutil.NoSuchProcess(1, msg="gone"), "gone (pid=1)"),
         (TimeoutError(), "TimeoutError"),
+        (PaceNotHeld("900 jobs a second got in"), "900 jobs a second got in"),
     ],
 )
 def test_whatever_a_broken_peer_leads_to_the_run_goes_on(
@@ -78,6 +79,15 @@ def test_a_probe_that_never_began_leaves_the_latency_without_a_figure() -> None:
     assert waits({"committed": [[10, 1_000_000], [12, 5_000_000]]}, report) == [0.5, 0.0]
     with pytest.raises(NotExactlyOnce, match="1 of 2 probes had not begun when the worker was stopped"):
         waits({"committed": [[10, 1_000_000], [11, 2_000_000]]}, report)
+
+
+def test_a_half_load_that_was_less_leaves_the_latency_without_a_figure() -> None:
+    """Whoever cannot get jobs in at half of his own flow would have an easier pace than the others."""
+    check_pace(2000.0, {"jobs": 19_100, "seconds": 10.0})
+    with pytest.raises(
+        PaceNotHeld, match=r"1,890 jobs a second got in where half load asked for 2,000: 94\.5%"
+    ):
+        check_pace(2000.0, {"jobs": 18_900, "seconds": 10.0})
 
 
 async def test_a_question_that_the_database_does_not_answer_is_given_up(
