@@ -15,12 +15,12 @@ class Load:
     *jobs* from number *first* on, each with *payload* bytes of padding, for the handler *kind*: ``noop``,
     ``ms`` (sleeps a millisecond) or ``sync`` (a plain function).  *delay* makes them due later, in seconds.
     *queues* is how many queues the worker works on; jobs go to the first.  *priorities* are spread evenly.
-    *clients* insert at once, each resting between *gap_from* and *gap_to* seconds.  *chunk* and *rate*
-    (jobs per second) turn the bulk enqueue into a stream.  *slots* 0 is the setting with which the peer is
-    fastest.  *limit* is of the queue, *keys* are spread over the jobs with a limit of one each, *in_a_row*
-    jobs of a key before the next key has its turn.  With *steps* each job is a durable run of so many steps
-    that do nothing; before its last step it may *wait*, for its ``signal`` or until the moment *wake_at*
-    (seconds since 1970).
+    *clients* insert at once, each resting between *gap_from* and *gap_to* seconds.  *rate* (jobs per second)
+    turns the bulk enqueue into a stream of calls with a *chunk* of jobs each, or more where it is late.
+    *slots* 0 is the setting with which the peer is fastest.  *limit* is of the queue, *keys* are spread over
+    the jobs with a limit of one each, *in_a_row* jobs of a key before the next key has its turn.  With
+    *steps* each job is a durable run of so many steps that do nothing; before its last step it may *wait*,
+    for its ``signal`` or until the moment *wake_at* (seconds since 1970).
     """
 
     jobs: int = 0
@@ -73,8 +73,17 @@ class Load:
         return "x" * self.payload
 
     def batches(self, most: int) -> Iterator[range]:
-        """Cut the jobs into batches: of *chunk* where a stream was asked for, else of *most*."""
+        """Cut the jobs into batches: of *chunk* where that was asked for, else of *most*."""
         step = self.chunk or most or self.jobs or 1
         end = self.first + self.jobs
         for start in range(self.first, end, step):
             yield range(start, min(start + step, end))
+
+    def due(self, done: int, seconds: float) -> range:
+        """Return what a stream sends next that has sent *done* jobs in so many seconds.
+
+        Whoever is late sends all that is due in one call, which costs less for each job.
+        """
+        start = self.first + done
+        late = int(seconds * self.rate) - done
+        return range(start, start + min(max(self.chunk, late), self.jobs - done))

@@ -50,15 +50,38 @@ function* batches(most) {
   }
 }
 
-async function enqueue(peer, stopped) {
-  const start = now();
+// What a stream sends next: whoever is late sends all that is due in one call.
+function due(done, seconds) {
+  const late = Math.floor(seconds * load.rate) - done;
+  const start = load.first + done;
+  return Array.from({ length: Math.min(Math.max(load.chunk, late), load.jobs - done) }, (_, place) => start + place);
+}
+
+async function fill(peer, stopped) {
   let done = 0;
   for (const batch of batches(peer.bulk)) {
     if (stopped()) break;
     await peer.enqueue(batch);
     done += batch.length;
-    if (load.rate) await sleep(Math.max(0, done / load.rate * 1000 - (now() - start) / 1e6));
   }
+  return done;
+}
+
+async function stream(peer, stopped) {
+  const start = now();
+  let done = 0;
+  while (done < load.jobs && !stopped()) {
+    const batch = due(done, (now() - start) / 1e9);
+    await peer.enqueue(batch);
+    done += batch.length;
+    await sleep(Math.max(0, done / load.rate * 1000 - (now() - start) / 1e6));
+  }
+  return done;
+}
+
+async function enqueue(peer, stopped) {
+  const start = now();
+  const done = await (load.rate ? stream : fill)(peer, stopped);
   say("enqueued", { jobs: done, seconds: (now() - start) / 1e9 });
 }
 

@@ -131,16 +131,28 @@ def told(loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Event, asyncio.Event]
 
 async def _enqueue(peer: Peer, stop: asyncio.Event) -> None:
     began = time.monotonic_ns()
+    done = await (_stream if peer.load.rate else _fill)(peer, stop)
+    say("enqueued", jobs=done, seconds=(time.monotonic_ns() - began) / 1e9)
+
+
+async def _fill(peer: Peer, stop: asyncio.Event) -> int:
     done = 0
     for batch in peer.load.batches(peer.bulk):
         if stop.is_set():
             break
         await peer.enqueue(batch)
         done += len(batch)
-        if peer.load.rate:
-            due = began / 1e9 + done / peer.load.rate
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-    say("enqueued", jobs=done, seconds=(time.monotonic_ns() - began) / 1e9)
+    return done
+
+
+async def _stream(peer: Peer, stop: asyncio.Event) -> int:
+    load, done, began = peer.load, 0, time.monotonic()
+    while done < load.jobs and not stop.is_set():
+        batch = load.due(done, time.monotonic() - began)
+        await peer.enqueue(batch)
+        done += len(batch)
+        await asyncio.sleep(max(0.0, began + done / load.rate - time.monotonic()))
+    return done
 
 
 async def _insert(peer: Peer, stop: asyncio.Event) -> None:

@@ -90,6 +90,15 @@ def test_a_half_load_that_was_less_leaves_the_latency_without_a_figure() -> None
         check_pace(2000.0, {"jobs": 18_900, "seconds": 10.0})
 
 
+def test_a_stream_that_is_late_sends_all_that_is_due() -> None:
+    """Calls of a fixed size would keep a producer from its pace whose calls cost more than their jobs."""
+    load = Load(jobs=500, first=7000, chunk=10, rate=1000.0)
+    assert load.due(0, 0.0) == range(7000, 7010)
+    assert load.due(10, 0.01) == range(7010, 7020)
+    assert load.due(20, 0.1) == range(7020, 7100)
+    assert load.due(495, 9.0) == range(7495, 7500)
+
+
 async def test_a_question_that_the_database_does_not_answer_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
