@@ -64,9 +64,9 @@ def _machine(results: Results) -> Iterator[str]:
 def _promises(results: Results) -> Iterator[str]:
     yield "| promise | median | least to most | bound | |\n|---|---:|---:|---:|---|"
     for one in verdicts(results):
-        bound = f"{'≤' if one.at_most else '≥'} {one.bound:g}"
         found = f"{one.found.median:.2f} {one.unit} | {one.found.least:.2f} to {one.found.most:.2f}"
-        yield f"| {one.what} | {found} | {bound} | {'kept' if one.is_kept else '**short**'} |"
+        verdict = "" if one.bound is None else "kept" if one.is_kept else "**short**"
+        yield f"| {one.what} | {found} | {one.asked} | {verdict} |"
 
 
 def _cases(results: Results) -> Iterator[str]:

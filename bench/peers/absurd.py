@@ -42,16 +42,16 @@ class AbsurdPeer(Peer):
             await AsyncAbsurd(connection).create_queue("default")
 
     async def open(self) -> None:
-        """Connect once for each client."""
+        """Connect once for each call at the same moment."""
         self.padding = self.load.padding()
         self.free: asyncio.Queue[tuple[Any, Any]] = asyncio.Queue()
-        for _ in range(self.load.clients):
+        for _ in range(self.load.connections(1)):
             connection = await AsyncConnection.connect(self.dsn, autocommit=True)
             self.free.put_nowait((connection, AsyncAbsurd(connection)))
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[tuple[Any, Any]]:
-        # A client has one connection, on which one call runs at a time.
+        # One call runs at a time on a connection.
         lent = await self.free.get()
         try:
             yield lent

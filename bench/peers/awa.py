@@ -31,7 +31,7 @@ class Awa(Peer):
     def __init__(self, dsn: str, load: Load, record: Record) -> None:
         super().__init__(dsn, load, record)
         self.padding = load.padding()
-        self.client: Any = AsyncClient(dsn, max(10, load.clients))
+        self.client: Any = AsyncClient(dsn, load.connections(10))
         self.unfinished = ENDED.format(load.first + load.jobs)
 
     async def setup(self) -> None:

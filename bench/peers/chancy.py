@@ -36,7 +36,7 @@ class ChancyPeer(Peer):
         Running.peer = self
         log = logging.getLogger("bench")
         log.setLevel(logging.ERROR)
-        self.chancy = Chancy(dsn, log=log, max_connection_pool_size=max(10, load.clients))
+        self.chancy = Chancy(dsn, log=log, max_connection_pool_size=load.connections(10))
         self.padding = load.padding()
 
     async def setup(self) -> None:

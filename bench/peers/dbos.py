@@ -6,6 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import sqlalchemy
@@ -98,7 +100,10 @@ class DbosPeer(Peer):
         """Connect the client."""
         logging.getLogger("dbos").setLevel(logging.ERROR)
         self.padding = self.load.padding()
-        self.client: Any = DBOSClient(system_database_url=self.url)
+        size = self.load.connections(CONNECTIONS)
+        self.client: Any = DBOSClient(system_database_url=self.url, system_database_pool_size=size)
+        # Its own call in the background shares six threads with every other client of the process.
+        self.threads = ThreadPoolExecutor(size)
         self.engine = sqlalchemy.create_engine(self.url, pool_size=CONNECTIONS)
 
     def _options(self, number: int) -> dict[str, Any]:
@@ -116,7 +121,8 @@ class DbosPeer(Peer):
 
     async def insert(self, number: int) -> None:
         """Enqueue one job."""
-        await self.client.enqueue_async(self._options(number), number, self.padding)
+        enqueue = partial(self.client.enqueue, self._options(number), number, self.padding)
+        await asyncio.get_running_loop().run_in_executor(self.threads, enqueue)
 
     async def signal(self, numbers: Sequence[int]) -> None:
         """Send messages, many in a transaction."""

@@ -1,5 +1,5 @@
 // graphile-worker: 24 jobs at once, 200 where handlers wait, out of a local queue of 2,000, completions batched without delay.
-import { dsn, fromEnvironment, handle, load, main, padding } from "./protocol.mjs";
+import { connections, dsn, fromEnvironment, handle, load, main, padding } from "./protocol.mjs";
 
 const { Logger, makeWorkerUtils, run, runMigrations } = await fromEnvironment("graphile-worker");
 const { default: pg } = await fromEnvironment("pg");
@@ -15,8 +15,7 @@ const peer = {
   },
 
   async open() {
-    const size = Math.max(25, load.clients);
-    this.pool = new pg.Pool({ connectionString: dsn, max: size });
+    this.pool = new pg.Pool({ connectionString: dsn, max: connections(25) });
     this.utils = await makeWorkerUtils({ pgPool: this.pool, logger: silent });
     this.pad = padding;
   },

@@ -41,7 +41,7 @@ class Holdfast(Peer):
     def __init__(self, dsn: str, load: Load, record: Record) -> None:
         super().__init__(dsn, load, record)
         self.app = holdfast.App()
-        self.client = holdfast.Client(dsn, pool_size=max(5, load.clients))
+        self.client = holdfast.Client(dsn, pool_size=load.connections(5))
         self.padding = load.padding()
         self._declare()
 

@@ -15,8 +15,10 @@ class Load:
     *jobs* from number *first* on, each with *payload* bytes of padding, for the handler *kind*: ``noop``,
     ``ms`` (sleeps a millisecond) or ``sync`` (a plain function).  *delay* makes them due later, in seconds.
     *queues* is how many queues the worker works on; jobs go to the first.  *priorities* are spread evenly.
-    *clients* insert at once, each resting between *gap_from* and *gap_to* seconds.  *rate* (jobs per second)
-    turns the bulk enqueue into a stream of calls with a *chunk* of jobs each, or more where it is late.
+    *clients* insert at once, each an object of its own that makes *calls* at once over as many connections
+    (0: one, over the pool that the peer has otherwise), resting between *gap_from* and *gap_to* seconds.
+    *rate* (jobs per second) turns the bulk enqueue into a stream of calls with a *chunk* of jobs each, or
+    more where it is late.
     *slots* 0 is the setting with which the peer is fastest.  *limit* is of the queue, *keys* are spread over
     the jobs with a limit of one each, *in_a_row* jobs of a key before the next key has its turn.  With
     *steps* each job is a durable run of so many steps that do nothing; before its last step it may *wait*,
@@ -31,6 +33,7 @@ class Load:
     queues: int = 1
     priorities: int = 1
     clients: int = 1
+    calls: int = 0
     gap_from: float = 0.0
     gap_to: float = 0.0
     chunk: int = 0
@@ -58,6 +61,10 @@ class Load:
     def key(self, number: int) -> int:
         """Return which of the keys a job has."""
         return number // self.in_a_row % self.keys
+
+    def connections(self, usual: int) -> int:
+        """Return how many connections a client's pool may have; *usual* is what the peer is fastest with."""
+        return self.calls or usual
 
     def numbers(self) -> range:
         """Return the numbers of the jobs."""

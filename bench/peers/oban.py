@@ -41,7 +41,7 @@ class ObanPeer(Peer):
 
     async def open(self) -> None:
         """Open the pool and a client."""
-        self.pool = await Oban.create_pool(self.dsn, min_size=1, max_size=max(10, self.load.clients))
+        self.pool = await Oban.create_pool(self.dsn, min_size=1, max_size=self.load.connections(10))
         self.client = Oban(pool=self.pool)
 
     async def close(self) -> None:

@@ -1,5 +1,5 @@
 // pg-boss: two workers with batches of 1,000; its handler is called once for a whole batch.
-import { dsn, fromEnvironment, handle, load, main, padding } from "./protocol.mjs";
+import { connections, dsn, fromEnvironment, handle, load, main, padding } from "./protocol.mjs";
 
 const { PgBoss } = await fromEnvironment("pg-boss");
 
@@ -11,7 +11,9 @@ const peer = {
   bulk: 10_000,
 
   boss() {
-    const boss = new PgBoss({ connectionString: dsn, max: Math.max(10, load.clients), useListenNotify: true });
+    // A client that only sends looks after nothing.
+    const lean = load.calls ? { supervise: false, schedule: false, migrate: false } : { useListenNotify: true };
+    const boss = new PgBoss({ connectionString: dsn, max: connections(10), ...lean });
     boss.on("error", (error) => console.error(error.message));
     return boss;
   },

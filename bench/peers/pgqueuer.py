@@ -30,7 +30,8 @@ class Pgqueuer(Peer):
 
     async def open(self) -> None:
         """Open the pool."""
-        self.pool = await asyncpg.create_pool(self.dsn, min_size=5, max_size=max(5, self.load.clients))
+        size = self.load.connections(5)
+        self.pool = await asyncpg.create_pool(self.dsn, min_size=size, max_size=size)
         self.driver = AsyncpgPoolDriver(self.pool)
         self.queries = Queries(self.driver)
         self.due_in = timedelta(seconds=self.load.delay)

@@ -47,9 +47,9 @@ class Procrastinate(Peer):
 
     async def open(self) -> None:
         """Open the pool."""
-        size = max(10, self.load.clients)
+        size = self.load.connections(10)
         self.pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-            self.dsn, min_size=10, max_size=size, open=False
+            self.dsn, min_size=size, max_size=size, open=False
         )
         await self.pool.open(wait=True)
         await self.app.open_async(self.pool)

@@ -10,12 +10,15 @@ import { pathToFileURL } from "node:url";
 const PROGRESS_EVERY = 20;
 const EMPTY = {
   jobs: 0, first: 0, payload: 50, kind: "noop", delay: 0, queues: 1, priorities: 1, clients: 1,
-  gap_from: 0, gap_to: 0, chunk: 0, rate: 0, slots: 0, limit: 0, keys: 0, latency: false,
+  calls: 0, gap_from: 0, gap_to: 0, chunk: 0, rate: 0, slots: 0, limit: 0, keys: 0, latency: false,
 };
 
 export const load = { ...EMPTY, ...JSON.parse(process.argv[3] ?? "{}") };
 export const dsn = process.env.BENCH_DSN;
 export const padding = "x".repeat(load.payload);
+
+/** How many connections a client's pool may have; usual is what the peer is fastest with. */
+export const connections = (usual) => load.calls || usual;
 
 /** Import a package from the peer's own environment, wherever this file lies. */
 export async function fromEnvironment(name) {
@@ -85,21 +88,28 @@ async function enqueue(peer, stopped) {
   say("enqueued", { jobs: done, seconds: (now() - start) / 1e9 });
 }
 
-async function insert(peer, stopped) {
-  const start = now();
+async function insert(peers, stopped) {
+  const callers = peers.flatMap((peer) => Array(load.calls || 1).fill(peer));
   const committed = [];
   let next = load.first;
-  async function client() {
+  async function one(peer) {
+    const number = next++;
+    await peer.insert(number);
+    committed.push([number, now()]);
+  }
+  async function call(peer) {
     while (next < load.first + load.jobs && !stopped()) {
-      const number = next++;
-      await peer.insert(number);
-      committed.push([number, now()]);
+      await one(peer);
       if (load.gap_to) await sleep(1000 * (load.gap_from + Math.random() * (load.gap_to - load.gap_from)));
     }
   }
-  await Promise.all(Array.from({ length: load.clients }, client));
+  // Connections are opened and statements made ready by one job of each, before the clock begins.
+  if (load.calls) await Promise.all(callers.map(one));
+  const first = committed.length;
+  const start = now();
+  await Promise.all(callers.map(call));
   const seconds = (now() - start) / 1e9;
-  say("inserted", { jobs: committed.length, seconds, committed: load.latency ? committed : [] });
+  say("inserted", { jobs: committed.length - first, seconds, committed: load.latency ? committed : [] });
 }
 
 async function work(peer, stopped, stop) {
@@ -128,11 +138,15 @@ export async function main(peer) {
       words.on("close", resolve);
     });
     const [go, stop] = [heard("go"), heard("stop").then(() => { isStopped = true; })];
-    await peer.open();
+    // Only those who enqueue one by one are several: clients that share nothing but their process.
+    const count = verb === "insert" ? load.clients : 1;
+    const peers = Array.from({ length: count }, () => Object.create(peer));
+    for (const one of peers) await one.open();
     say("ready", { unfinished: peer.unfinished, clones: peer.clones ?? [] });
     await go;
-    await { enqueue, insert, work }[verb](peer, () => isStopped, stop);
-    await peer.close();
+    if (verb === "insert") await insert(peers, () => isStopped);
+    else await { enqueue, work }[verb](peers[0], () => isStopped, stop);
+    for (const one of peers) await one.close();
   }
   // Everything said has to be out before what the peer left running is cut off.
   if (process.stdout.writableLength) await once(process.stdout, "drain");

@@ -48,7 +48,7 @@ Handle = Callable[[int], Awaitable[None]]
 
 
 class Peer:
-    """One queue under its public face; an adapter fills in what its peer can do.
+    """One queue under its public face, with a client of its own; an adapter fills in what its peer can do.
 
     *unfinished* is SQL that answers true as long as a job has not ended.  *bulk* is the largest batch that
     the peer's bulk enqueue is given, 0: everything at once.  *clones* are the rows that a job leaves behind,
@@ -155,24 +155,32 @@ async def _stream(peer: Peer, stop: asyncio.Event) -> int:
     return done
 
 
-async def _insert(peer: Peer, stop: asyncio.Event) -> None:
-    load, committed = peer.load, list[tuple[int, int]]()
+async def _insert(peers: Sequence[Peer], stop: asyncio.Event) -> None:
+    load, committed = peers[0].load, list[tuple[int, int]]()
+    callers = [peer for peer in peers for _ in range(load.calls or 1)]
     waiting = iter(load.numbers())
     rests = random.Random(load.first)  # noqa: S311 - the same gaps for every peer
 
-    async def client() -> None:
+    async def insert(peer: Peer, number: int) -> None:
+        await peer.insert(number)
+        committed.append((number, time.monotonic_ns()))
+
+    async def call(peer: Peer) -> None:
         for number in waiting:
             if stop.is_set():
                 return
-            await peer.insert(number)
-            committed.append((number, time.monotonic_ns()))
+            await insert(peer, number)
             if load.gap_to:
                 await asyncio.sleep(rests.uniform(load.gap_from, load.gap_to))
 
-    began = time.monotonic_ns()
-    await asyncio.gather(*(client() for _ in range(load.clients)))
+    if load.calls:
+        # Connections are opened and statements made ready by one job of each, before the clock begins.
+        await asyncio.gather(*map(insert, callers, waiting))
+    first, began = len(committed), time.monotonic_ns()
+    await asyncio.gather(*map(call, callers))
     seconds = (time.monotonic_ns() - began) / 1e9
-    say("inserted", jobs=len(committed), seconds=seconds, committed=committed if load.latency else [])
+    jobs = len(committed) - first
+    say("inserted", jobs=jobs, seconds=seconds, committed=committed if load.latency else [])
 
 
 async def _signal(peer: Peer, stop: asyncio.Event) -> None:
@@ -208,17 +216,32 @@ async def _report_progress(record: Record) -> None:
         await asyncio.sleep(PROGRESS_EVERY)
 
 
-VERBS = {"enqueue": _enqueue, "insert": _insert, "signal": _signal, "work": _work}
+VERBS = {"enqueue": _enqueue, "signal": _signal, "work": _work}
 
 
 async def _run(kind: type[Peer], verb: str, load: Load) -> None:
-    peer = kind(os.environ["BENCH_DSN"], load, Record())
+    peers = _peers(kind, verb, load)
     if verb == "setup":
-        await peer.setup()
+        await peers[0].setup()
         say("done")
         return
     go, stop = told(asyncio.get_running_loop())
-    await peer.open()
+    for peer in peers:
+        await peer.open()
+    _say_ready(peers[0])
+    await go.wait()
+    await (_insert(peers, stop) if verb == "insert" else VERBS[verb](peers[0], stop))
+    for peer in peers:
+        await peer.close()
+
+
+def _peers(kind: type[Peer], verb: str, load: Load) -> list[Peer]:
+    # Only those who enqueue one by one are several: clients that share nothing but their process.
+    record, count = Record(), load.clients if verb == "insert" else 1
+    return [kind(os.environ["BENCH_DSN"], load, record) for _ in range(count)]
+
+
+def _say_ready(peer: Peer) -> None:
     say(
         "ready",
         unfinished=peer.unfinished,
@@ -226,9 +249,6 @@ async def _run(kind: type[Peer], verb: str, load: Load) -> None:
         asleep=peer.asleep,
         completed=peer.completed,
     )
-    await go.wait()
-    await VERBS[verb](peer, stop)
-    await peer.close()
 
 
 def main(kind: type[Peer]) -> None:

@@ -1,4 +1,8 @@
-"""A: single enqueues, committed on return, from one and from eight clients, with and without workers."""
+"""A: single enqueues, committed on return, from one and from eight clients, with and without workers.
+
+Clients are objects with a connection of their own, so nothing of one travels with what is another's.  That
+eight calls of one client may share a commit is measured too, and is not the same.
+"""
 
 from __future__ import annotations
 
@@ -17,40 +21,45 @@ from bench.program import Program, executed_by, perform
 WORKERS = 2
 # Slow peers are given less, but enough to be measured.
 LEAST_SHARE = 0.1
+ONE, EIGHT, SHARED = (1, 1), (8, 1), (1, 8)
 
 
 def cells() -> list[Cell]:
-    """Return one and eight clients, alone and with workers."""
+    """Return one client, eight, and eight calls of one, alone and with workers."""
     return [
         Cell(
             scenario="A",
-            name=case(clients, listening).name,
-            measure=partial(measure, clients=clients, listening=listening),
-            contestants=EVERYBODY if listening else (*EVERYBODY, FLOOR),
+            name=case(shape, listening).name,
+            measure=partial(measure, shape=shape, listening=listening),
+            contestants=EVERYBODY if listening or shape == SHARED else (*EVERYBODY, FLOOR),
         )
-        for clients in (1, 8)
+        for shape in (ONE, EIGHT, SHARED)
         for listening in (False, True)
     ]
 
 
-def case(clients: int, listening: bool) -> Case:
-    """Return the row of single enqueues."""
+def case(shape: tuple[int, int], listening: bool) -> Case:
+    """Return the row of single enqueues; a *shape* is so many clients, with so many calls at once of each."""
+    clients, calls = shape
     who = f"{clients} client{'s' if clients > 1 else ''}"
+    if calls > 1:
+        who = f"{calls} calls at once of one client"
     return Case(
         scenario="A", name=f"single enqueues, {who}, {'workers listen' if listening else 'nobody works'}"
     )
 
 
-async def measure(peer: Contestant, scale: Scale, *, clients: int, listening: bool) -> Figures:
-    """Insert one by one, from *clients* connections at once."""
+async def measure(peer: Contestant, scale: Scale, *, shape: tuple[int, int], listening: bool) -> Figures:
+    """Insert one by one, from as many connections at once as *shape* has calls."""
+    clients, calls = shape
     jobs = int(scale.singles * max(LEAST_SHARE, peer.share)) // clients * clients
-    load = Load(jobs=jobs, clients=clients)
+    load = Load(jobs=jobs, clients=clients, calls=calls)
     with Cluster() as cluster:
         if peer is FLOOR:
-            return {case(clients, listening): await asyncio.to_thread(measure_floor, cluster, load)}
+            return {case(shape, listening): await asyncio.to_thread(measure_floor, cluster, load)}
         await perform(peer, cluster.dsn, "setup")
         rate = await (measure_with_workers if listening else measure_alone)(peer, cluster, load)
-    return {case(clients, listening): rate}
+    return {case(shape, listening): rate}
 
 
 async def measure_alone(peer: Contestant, cluster: Cluster, load: Load) -> float:
@@ -63,7 +72,8 @@ async def measure_with_workers(peer: Contestant, cluster: Cluster, load: Load) -
     """Return the rate at which jobs get in while workers run them at once."""
     async with AsyncExitStack() as stack:
         workers = [
-            await stack.enter_async_context(Program(peer, cluster.dsn, "work", load)) for _ in range(WORKERS)
+            await stack.enter_async_context(Program(peer, cluster.dsn, "work", Load()))
+            for _ in range(WORKERS)
         ]
         await asyncio.gather(*(worker.go() for worker in workers))
         rate = await measure_alone(peer, cluster, load)
