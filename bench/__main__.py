@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from bench import environments, identity, page, plan, plots, run, table, verdicts
-from bench.catalogue import EVERYBODY, FLOOR, PEERS
+from bench.catalogue import EVERYBODY, FLOORS, PEERS
 from bench.cell import Cell, Scale
 from bench.environments import HOME, EnvironmentMissing
 from bench.lock import MachineTaken, alone
@@ -136,7 +136,7 @@ def _joined(folders: list[Path]) -> Results:
 
 def _chosen(letters: str, parts: list[str], only: str, *, quick: bool) -> list[Cell]:
     named = {name.strip() for name in only.split(",") if name.strip()}
-    known = {one.name for one in (*EVERYBODY, FLOOR)}
+    known = {one.name for one in (*EVERYBODY, *FLOORS)}
     if named - known:
         msg = f"nobody is called {', '.join(sorted(named - known))}: there are {', '.join(sorted(known))}"
         raise typer.BadParameter(msg)

@@ -54,6 +54,8 @@ QUEUE = ALL - {Ability.RUNS}
 
 HOLDFAST = Contestant(name="holdfast", label="Holdfast", abilities=ALL)
 FLOOR = Contestant(name="floor", label="floor: bare SQL by pgbench", language=Language.SQL)
+FLOOR_IN_PYTHON = Contestant(name="floor_python", label="floor in Python: asyncpg")
+FLOORS = (FLOOR, FLOOR_IN_PYTHON)
 
 PEERS = (
     Contestant(
@@ -137,4 +139,4 @@ def able(*abilities: Ability) -> tuple[Contestant, ...]:
 
 def contestant(name: str) -> Contestant:
     """Return the one of that name; raises KeyError."""
-    return {one.name: one for one in (*EVERYBODY, FLOOR)}[name]
+    return {one.name: one for one in (*EVERYBODY, *FLOORS)}[name]

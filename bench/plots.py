@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from bench.catalogue import FLOOR, HOLDFAST, contestant
+from bench.catalogue import FLOORS, HOLDFAST, contestant
 from bench.cell import Case
 from bench.results import Results
 from bench.svg import FLOOR_INK, OURS, THEIRS, Bar, bar_chart
 from bench.table import SCENARIOS, rows, shown
 
-COLOURS = {HOLDFAST.name: OURS, FLOOR.name: FLOOR_INK}
+COLOURS = {HOLDFAST.name: OURS} | {floor.name: FLOOR_INK for floor in FLOORS}
 
 
 def drawings(results: Results) -> dict[str, str]:

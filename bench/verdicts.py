@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from rich.table import Table
 
-from bench.catalogue import FLOOR, HOLDFAST, PEERS, Language
+from bench.catalogue import FLOOR, FLOOR_IN_PYTHON, HOLDFAST, PEERS, Language
 from bench.cell import Case
 from bench.figures import Summary, paired_ratio, summary
 from bench.results import Results
@@ -113,16 +113,22 @@ def _inserts(results: Results) -> Iterator[Verdict]:
     yield from _against_best(results, bulk, ANY, "peer", 1.0)
     yield from against(results, bulk, FLOOR.name, f"A: {bulk.name} ÷ COPY of the same rows", 0.6)
     bare = inserts.case(inserts.EIGHT, False)
-    for shape, bound in ((inserts.EIGHT, 0.8), (inserts.SHARED, None)):
-        busy = inserts.case(shape, True)
-        what = f"A: {busy.name} ÷ bare insert loop, 8 clients"
-        yield from against(results, busy, FLOOR.name, what, bound, of=bare)
+    busy, shared = inserts.case(inserts.EIGHT, True), inserts.case(inserts.SHARED, True)
+    for ours, floor, loop, bound in (
+        (busy, FLOOR, "bare insert loop", 0.8),
+        (busy, FLOOR_IN_PYTHON, "the same loop in Python", None),
+        (shared, FLOOR, "bare insert loop", None),
+    ):
+        yield from against(results, ours, floor.name, f"A: {ours.name} ÷ {loop}, 8 clients", bound, of=bare)
 
 
 def _latencies(results: Results) -> Iterator[Verdict]:
     for name in latency.SHARES:
         if name != "p95":
-            yield from _against_best(results, latency.case("idle", name), ANY, "peer of any language", 1.0)
+            idle = latency.case("idle", name)
+            yield from _against_best(results, idle, ANY, "peer of any language", 1.0)
+            what = f"C: {idle.name} ÷ bare LISTEN and claim in Python"
+            yield from against(results, idle, FLOOR_IN_PYTHON.name, what, None)
 
 
 def _fresh(results: Results) -> Iterator[Verdict]:

@@ -15,8 +15,6 @@ from bench.peers.load import Load
 
 HERE = Path(__file__).parent
 BATCH = 500
-# As in Holdfast's own sessions: a plan made for empty tables must not last.
-PLANS = ("plan_cache_mode = force_generic_plan", "enable_seqscan = off", "enable_bitmapscan = off")
 ENDED = "select count(*), count(distinct job_id) from finished_jobs"
 RATE = re.compile(r"^tps = ([\d.]+)", re.MULTILINE)
 
@@ -24,8 +22,6 @@ RATE = re.compile(r"^tps = ([\d.]+)", re.MULTILINE)
 def setup(cluster: Cluster) -> None:
     """Make the tables and pin the plans."""
     cluster.run("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-f", str(HERE / "schema.sql"))
-    pinned = "; ".join(f"alter role postgres set {setting}" for setting in PLANS)
-    cluster.run("psql", "-qX", "-c", pinned)
 
 
 def copy_in(cluster: Cluster, load: Load) -> float:

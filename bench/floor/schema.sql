@@ -56,3 +56,8 @@ create table finished_jobs (
     error       text
 );
 create index finished_jobs_job on finished_jobs (job_id);
+
+-- As in Holdfast's own sessions: a plan made for empty tables must not last.
+alter role postgres set plan_cache_mode = force_generic_plan;
+alter role postgres set enable_seqscan = off;
+alter role postgres set enable_bitmapscan = off;

@@ -10,7 +10,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 
-from bench.catalogue import EVERYBODY, FLOOR, Contestant
+from bench.catalogue import EVERYBODY, FLOOR, FLOORS, Contestant
 from bench.cell import Case, Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.exactly_once import check_exactly_once
@@ -31,7 +31,7 @@ def cells() -> list[Cell]:
             scenario="A",
             name=case(shape, listening).name,
             measure=partial(measure, shape=shape, listening=listening),
-            contestants=EVERYBODY if listening or shape == SHARED else (*EVERYBODY, FLOOR),
+            contestants=EVERYBODY if listening or shape == SHARED else (*EVERYBODY, *FLOORS),
         )
         for shape in (ONE, EIGHT, SHARED)
         for listening in (False, True)

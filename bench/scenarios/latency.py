@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
-from bench.catalogue import EVERYBODY, Contestant
+from bench.catalogue import EVERYBODY, FLOOR_IN_PYTHON, Contestant
 from bench.cell import Case, Cell, Figures, Scale
 from bench.cluster import Cluster
 from bench.exactly_once import NotExactlyOnce, check_at_most_once
@@ -40,7 +40,7 @@ def cells() -> list[Cell]:
             scenario="C",
             name="idle",
             measure=partial(measure, at_half_load=False),
-            contestants=EVERYBODY,
+            contestants=(*EVERYBODY, FLOOR_IN_PYTHON),
             is_quick=True,
         ),
         Cell(

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bench.catalogue import HOLDFAST
+from bench.catalogue import FLOOR_IN_PYTHON, HOLDFAST
 from bench.cluster import Cluster
 from bench.peers import protocol
 from bench.peers.load import Load
 from bench.peers.protocol import Peer
-from bench.program import perform
+from bench.program import Program, executed_by, perform
 from bench.results import Results
 from bench.scenarios import inserts
 from bench.verdicts import verdicts
@@ -102,6 +102,24 @@ async def test_clients_of_holdfast_share_no_commit(cluster: Cluster) -> None:
     assert commits < 80
 
 
+async def test_the_floor_in_python_commits_for_every_job() -> None:
+    """By the statement that pgbench sends, from clients that share nothing; it runs what it is told of."""
+    with Cluster() as cluster:
+        await perform(FLOOR_IN_PYTHON, cluster.dsn, "setup")
+        await perform(FLOOR_IN_PYTHON, cluster.dsn, "insert", Load(jobs=80, clients=8, calls=1))
+        connection = await cluster.connect()
+        jobs = await connection.fetchrow(TRANSACTIONS.replace("holdfast.", ""))
+        await connection.execute("truncate jobs, live_jobs")
+        await connection.close()
+        async with Program(FLOOR_IN_PYTHON, cluster.dsn, "work", Load(latency=True)) as worker:
+            await worker.go()
+            await perform(FLOOR_IN_PYTHON, cluster.dsn, "insert", Load(jobs=5, first=90, latency=True))
+            await executed_by([worker], 5)
+            report = await worker.stop()
+    assert tuple(jobs or ()) == (80, 80)
+    assert report["numbers"] == [90, 91, 92, 93, 94]
+
+
 def test_the_bound_is_of_the_clients_that_share_nothing() -> None:
     """What eight calls of one client do stands beside it, and keeps or misses nothing."""
     from tests.bench.test_verdicts import measured
@@ -111,12 +129,13 @@ def test_the_bound_is_of_the_clients_that_share_nothing() -> None:
     assert shared.name == "single enqueues, 8 calls at once of one client, workers listen"
     made = Results.begin(jobs=1000, rounds=1)
     made.measurements = [
-        *measured(inserts.case(inserts.EIGHT, False), floor=(100.0,)),
+        *measured(inserts.case(inserts.EIGHT, False), floor=(100.0,), floor_python=(80.0,)),
         *measured(strict, holdfast=(70.0,)),
         *measured(shared, holdfast=(130.0,)),
     ]
     found = {one.what: (one.found.median, one.asked, one.is_kept) for one in verdicts(made)}
     assert found == {
         f"A: {strict.name} ÷ bare insert loop, 8 clients": (0.7, "≥ 0.8", False),
+        f"A: {strict.name} ÷ the same loop in Python, 8 clients": (0.875, "", True),
         f"A: {shared.name} ÷ bare insert loop, 8 clients": (1.3, "", True),
     }
