@@ -40,7 +40,11 @@ class Awa(Peer):
         await self.client.install_queue_storage()
 
     async def enqueue(self, numbers: Sequence[int]) -> None:
-        """Enqueue by COPY, one call for each priority."""
+        """Enqueue by COPY, one call for each priority.
+
+        This one goes straight into its queue storage.  `insert_many_copy`, for those who used its former
+        storage, does a twenty-fifth of it; parts of 1,000 to 10,000 jobs are no faster than one call.
+        """
         due = datetime.now(UTC) + timedelta(seconds=self.load.delay) if self.load.delay else None
         for part in range(self.load.priorities):
             jobs = [Payload(n, self.padding) for n in numbers if n % self.load.priorities == part]

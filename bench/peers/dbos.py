@@ -1,4 +1,4 @@
-"""DBOS: 500 workflows at once, polled for every 50 ms, over 16 threads and connections."""
+"""DBOS: 500 workflows at once, polled for every 50 ms, over 16 connections and 16 threads of its executor."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from dbos import DBOS, DBOSClient, SendMessage
 from bench.peers.protocol import Peer, main
 
 CONNECTIONS = 16
+# Without a bound it has a thread for each workflow that it writes about, up to 250 of them, and is no faster.
+THREADS = 16
 CONCURRENCY = 500
 CALLS_PER_TRANSACTION = 1000
 
@@ -43,6 +45,7 @@ class DbosPeer(Peer):
                 "name": "bench",
                 "system_database_url": self.url,
                 "sys_db_pool_size": CONNECTIONS,
+                "max_executor_threads": THREADS,
                 "application_version": "bench",
                 "executor_id": "bench",
                 "log_level": "ERROR",
