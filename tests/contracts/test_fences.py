@@ -368,7 +368,6 @@ STALE = [older, younger, released, rescued, rescued_and_claimed, finished, never
 # Blocks that change live_jobs for nobody's attempt, and why they may.
 WITHOUT_FENCE = {
     "claim_announced": "makes the attempt",
-    "claim_bundled": "makes the attempt",
     "claim_jobs": "makes the attempt",
     "stage_jobs": "scheduled jobs, which nobody holds",
     "offer_jobs": "makes the attempt",
@@ -381,7 +380,7 @@ WITHOUT_FENCE = {
 
 # The same for functions of the migrations, which blocks call.
 FUNCTIONS = {
-    "claim_limited": "makes the attempt",
+    "take_jobs": "makes the attempt",
     "enqueue_unique": "replaces what nobody holds yet",
     "place_job": "says who may take a job, whoever holds it",
     "unroute": "a job that is replaced asks anew for runners",

@@ -12,6 +12,7 @@ from holdfast.model.schedule import Schedule
 from holdfast.store import (
     assignments,
     audit,
+    bundles,
     counts,
     deliveries,
     leader,
@@ -36,6 +37,7 @@ Make = Callable[[int, Any], Statement[Any]]
 DUTIES: dict[str, Make] = {
     "stage_jobs": lambda term, _: leader.stage_jobs(term, 10),
     "declare_lost": lambda term, _: workers.declare_lost(term),
+    "untie_orphans": lambda term, _: bundles.untie_orphans(term, 10),
     "rescue_jobs": lambda term, _: workers.rescue_jobs(term, 10),
     "clear_workers": lambda term, _: workers.clear_workers(term, 10),
     "move_schedule": lambda term, world: schedules.move_schedule(
@@ -90,6 +92,13 @@ async def world(scene: Scene) -> dict[str, Any]:
             dead,
             state,
         )
+    (bundled,) = await scene.enqueue()
+    await db.fetch(
+        "insert into holdfast.bundles (worker_id, queue, kind, priority, claimed_at, running, job_ids, gone) "
+        "select id, 'default', 'greet', 5, now(), 0, $1, '0' from holdfast.workers where state = 'lost'",
+        [bundled],
+    )
+    await db.fetch("delete from holdfast.live_jobs where job_id = $1", bundled)
     ended = await scene.worker()
     await db.fetch("update holdfast.workers set state = 'offline', ended_at = $2 where id = $1", ended, old)
     await scene.complete(await scene.one(attendant))

@@ -319,6 +319,48 @@ async def test_a_job_in_a_bundle_counts_under_a_limit(scene: Scene) -> None:
     assert len(await scene.claim_limited(worker, free=3)) == 1
 
 
+async def keyed(scene: Scene, worker_id: int, wanted: int = 10) -> list[ClaimedJob]:
+    """Claim from the queue under its limits, into bundles."""
+    demand = Demand(worker_id=worker_id, queues=("default",), kinds=(KIND,), limit=wanted, free=wanted)
+    return await scene.run(attempts.claim_limited(demand, "default", (KIND,)))
+
+
+async def test_keys_are_held_by_what_is_in_a_bundle(scene: Scene) -> None:
+    """Nobody else gets a job of such a key, by either way of looking for one, before the end is written."""
+    worker, other = await scene.worker(), await scene.worker()
+    for key in ("a", "b", "c"):
+        await scene.enqueue(2, concurrency_key=key)
+    [alone] = await scene.enqueue()
+    claimed = await keyed(scene, worker)
+    assert sorted(job.id for job in claimed if job.bundle) == [1, 3, 5, alone]
+    assert await scene.db.value(
+        "select array_agg(concurrency_key order by 1) from holdfast.bundled_jobs"
+    ) == [
+        "a",
+        "b",
+        "c",
+        None,
+    ]
+    assert await keyed(scene, other) == await scene.claim_limited(other) == []
+    await complete(scene, claimed, claimed[0])
+    assert [job.id for job in await keyed(scene, other)] == [2]
+    assert await scene.run(bundles.untie_jobs([3])) == [3]
+    assert await scene.db.value("select concurrency_key from holdfast.live_jobs where job_id = 3") == "b"
+    assert await scene.claim_limited(other) == []
+    shown = await scene.run(overview.job_standings([4], 10))
+    assert shown[4].key_running == 1
+
+
+async def test_a_queue_with_a_limit_for_the_fleet_knows_no_bundles(scene: Scene) -> None:
+    """There permits go from job to job, which takes rows."""
+    worker = await scene.worker()
+    await scene.enqueue(3)
+    await scene.db.fetch("update holdfast.queues set max_running = 2")
+    demand = Demand(worker_id=worker, queues=("default",), kinds=(KIND,), limit=3, free=3)
+    claimed = await scene.run(attempts.claim_limited(demand, "default", (KIND,)))
+    assert [job.bundle for job in claimed] == [None, None]
+
+
 @pytest.mark.parametrize("many", [False, True])
 async def test_a_job_in_a_bundle_can_be_cancelled(scene: Scene, many: bool) -> None:
     """Its worker is asked to stop it, and it alone leaves the bundle."""

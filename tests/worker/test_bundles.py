@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 import holdfast
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store import attempts
+from holdfast.store.attempts import Demand
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker import attention, claims, strays
 from holdfast.worker.bundles import ENOUGH, FIRST_REST, Bundles
@@ -27,7 +29,7 @@ LEFT = "select count(*) from holdfast.bundles"
 @pytest.fixture
 def bundled(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Has workers bundle whatever they claim but for the first time; collects the jobs."""
-    monkeypatch.setattr(claims, "MANY", 0)
+    monkeypatch.setattr("holdfast.worker.bundles.MANY", 0)
     seen, took = set[int](), Bundles.took
 
     def noted(self: Bundles, claimed: Any) -> None:
@@ -261,6 +263,31 @@ async def test_a_worker_that_was_lost_writes_no_end_by_a_bundle(
     assert await scene.db.value(LEFT) == 0
 
 
+async def test_jobs_of_a_key_run_one_after_the_other_in_bundles_too(
+    client: holdfast.Client, work: Any, scene: Scene, bundled: set[int]
+) -> None:
+    """Whoever of two workers has them, and however many are claimed at once."""
+    app, running, most = holdfast.App(), Counter[str](), Counter[str]()
+
+    @app.job
+    async def greet(key: str) -> None:
+        running[key] += 1
+        most[key] = max(most[key], running[key])
+        await asyncio.sleep(0)
+        running[key] -= 1
+
+    keys = [f"key {n % 40}" for n in range(5 * COUNT)]
+    handles = await client.enqueue_many(greet.job(key=key).with_options(concurrency_key=key) for key in keys)
+    for _ in range(2):
+        await work(app, slots=20)
+    for handle in handles:
+        await client.wait(handle.id, timeout=30)
+    assert set(most.values()) == {1}
+    assert len(bundled) > COUNT
+    assert await scene.db.fetch(ENDS) == [("completed", len(keys), len(keys))]
+    assert await scene.db.value(LEFT) == 0
+
+
 def claimed(first: int, count: int, bundle: int | None = 7) -> list[Any]:
     """Jobs as a claim brings them."""
     return [SimpleNamespace(id=first + nth, bundle=bundle) for nth in range(count)]
@@ -271,11 +298,12 @@ async def test_a_worker_that_takes_its_bundles_apart_makes_fewer(db: ThrowawayDa
     one = Bundles(db.database)
     one.begin(["greet", "run", "holdfast:deliver"], ["run"])
     assert one.kinds == ("greet",)
+    demand = Demand(worker_id=1, queues=("default",), kinds=("greet",), limit=ENOUGH, free=0)
     rests = list[int]()
     for first in (0, 1000, 2000):
         one.took(claimed(first, ENOUGH))
         await one.untie([attempts.Fence(first + nth, 1) for nth in range(ENOUGH // 4)])
-        rests.append(next(n for n in range(10_000) if one.wanted()))
+        rests.append(next(n for n in range(10_000) if one.wanted(demand)))
     assert rests == [FIRST_REST + 1, 2 * FIRST_REST + 1, 4 * FIRST_REST + 1]
     one.took(claimed(4000, ENOUGH))
-    assert one.wanted()
+    assert one.wanted(demand) == ("greet",)

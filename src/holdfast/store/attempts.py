@@ -112,9 +112,17 @@ def lock_limits(queue: str) -> Statement[list[object]]:
     return Statement("lock_limits", _SQL["lock_limits"], (queue,), column)
 
 
-def claim_limited(demand: Demand, queue: str) -> Statement[list[ClaimedJob]]:
-    """Claim from one queue under its limits."""
-    parameters = (demand.worker_id, queue, list(demand.kinds), demand.free, demand.limit, demand.more)
+def claim_limited(demand: Demand, queue: str, bundling: Sequence[str] = ()) -> Statement[list[ClaimedJob]]:
+    """Claim from one queue under its limits; what is fresh and of kinds *bundling* may go into bundles."""
+    parameters = (
+        demand.worker_id,
+        queue,
+        list(demand.kinds),
+        demand.free,
+        demand.limit,
+        demand.more,
+        list(bundling),
+    )
     return Statement("claim_limited", _SQL["claim_limited"], parameters, _claimed)
 
 

@@ -8,10 +8,12 @@ from itertools import repeat
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Complete
 from holdfast.store import bundles
-from holdfast.store.attempts import Ended, Fence
+from holdfast.store.attempts import Demand, Ended, Fence
 from holdfast.store.bundles import Tie
 from holdfast.store.database import Database
 
+# So many jobs of one claim are worth a bundle.
+MANY = 64
 # A bundle pays for itself while not more than one of so many jobs is taken out of it by its own worker.
 WORTH = 8
 # Where more are, this many claims are without bundles, then twice as many, up to the most.
@@ -33,7 +35,7 @@ class Bundles:
         self._database = database
         self._ties = dict[int, Tie]()
         self._claims_to_rest, self._rest = 0, FIRST_REST
-        self._taken, self._parted = 0, 0
+        self._taken, self._parted, self._brought_many = 0, 0, False
         self.kinds = tuple[str, ...]()
 
     def begin(self, kinds: Iterable[str], runs: Collection[str]) -> None:
@@ -46,27 +48,34 @@ class Bundles:
         """The bundles in which this worker has jobs."""
         return frozenset(bundle for bundle, _, _ in self._ties.values())
 
-    def wanted(self) -> bool:
-        """Whether the next claim that brings many is to put them into bundles."""
+    def wanted(self, demand: Demand) -> tuple[str, ...]:
+        """Return the kinds whose jobs this claim is to put into bundles.
+
+        None where it may bring few, or the last one did: to decide about each costs more than is saved then.
+        """
+        if demand.limit < MANY or not self._brought_many:
+            return ()
         if self._claims_to_rest > 0:
             self._claims_to_rest -= 1
-            return False
+            return ()
         if self._taken >= ENOUGH:
             if self._parted * WORTH > self._taken:
                 self._claims_to_rest, self._rest = self._rest, min(LONGEST_REST, 2 * self._rest)
             else:
                 self._rest = max(FIRST_REST, self._rest // 2)
             self._taken, self._parted = 0, 0
-        return bool(self.kinds) and not self._claims_to_rest
+        return () if self._claims_to_rest else self.kinds
 
     def took(self, claimed: Sequence[ClaimedJob]) -> None:
-        """Remember where the jobs of a claim stand; in a bundle they are in the order in which they come."""
+        """Remember where the jobs of a claim stand: in a bundle they are in order of id."""
+        self._brought_many = len(claimed) >= MANY
         found = dict[int, list[int]]()
         for job in claimed:
             if job.bundle is not None:
                 found.setdefault(job.bundle, []).append(job.id)
         for bundle, job_ids in found.items():
             size = len(job_ids)
+            job_ids.sort()
             self._ties.update(zip(job_ids, zip(repeat(bundle), repeat(size), range(size)), strict=False))
             self._taken += size
 

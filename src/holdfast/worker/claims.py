@@ -19,8 +19,6 @@ from holdfast.worker.bundles import Bundles
 NOTE_EVERY = 10.0
 # How often a claim starts from where nothing can have been passed over, in seconds.
 LOOK_BEHIND = 0.5
-# So many jobs of one claim are worth a bundle.
-MANY = 64
 
 
 class Claims:
@@ -32,7 +30,6 @@ class Claims:
 
     def __init__(self, database: Database, bundles: Bundles | None = None) -> None:
         self._database, self._bundles = database, bundles or Bundles(database)
-        self._brought_many = False
         self._rounds, self._noted_at = Rounds(), time.monotonic()
         self._looked_at, self._look_pause = 0.0, LOOK_BEHIND
         self._lost = database.lost
@@ -117,14 +114,8 @@ class Claims:
         return await self._take(replace(demand, after=self._marks.settled_above(below, demand.queues)))
 
     async def _take(self, demand: Demand) -> list[ClaimedJob]:
-        # To decide about bundles costs a claim that brings few more than they save.
-        is_large = demand.limit >= MANY and self._brought_many
-        if is_large and self._bundles.wanted():
-            claimed = await self.run(attempts.claim_bundled(demand, self._bundles.kinds))
-        else:
-            claimed = await self.run(attempts.claim_jobs(demand))
-        self._brought_many = len(claimed) >= MANY
-        return claimed
+        kinds = self._bundles.wanted(demand)
+        return await self.run(attempts.claim_bundled(demand, kinds) if kinds else attempts.claim_jobs(demand))
 
     async def run(self, claim: Statement[list[ClaimedJob]]) -> list[ClaimedJob]:
         """Claim from queues without limits, and remember the places of what was claimed."""

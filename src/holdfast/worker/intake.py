@@ -160,7 +160,8 @@ class Intake:
     async def _ask(self, demand: Demand, *, is_limited: bool, below: int | None = None) -> list[ClaimedJob]:
         with self.strays.claiming():
             if is_limited:
-                limited_claim = attempts.claim_limited(demand, demand.queues[0])
+                queue = demand.queues[0]
+                limited_claim = attempts.claim_limited(demand, queue, self._bundles.wanted(demand))
                 return await self._database.run_read_committed(limited_claim)
             return await self._claims.plain(demand, below)
 

@@ -42,9 +42,7 @@ begin
            coalesce(array_agg(h.concurrency_key) filter (where h.running >= key_limit), '{}')
     into busy, full_keys
     from (
-        select r.concurrency_key, count(*) as running from holdfast.live_jobs r
-        where r.queue = queue and r.concurrency_key is not null and r.worker_id is not null
-        group by r.concurrency_key
+        select k.key as concurrency_key, count(*) as running from holdfast.held_keys(queue) k group by k.key
     ) h;
     foreach front in array fronts loop
         with line as materialized (
@@ -100,19 +98,18 @@ begin
                     where c.queue = queue and c.state = 'available' and c.concurrency_key > k.key and c.route_id is null
                     order by c.concurrency_key limit 1)
             from keys k where k.key is not null
+        ), held as materialized (
+            select h.key, count(*) as running from holdfast.held_keys(queue) h group by h.key
         )
         select head.job_id
         from keys k
-        cross join lateral (
-            select count(*) as running from holdfast.live_jobs r
-            where r.queue = queue and r.concurrency_key = k.key and r.worker_id is not null
-        ) busy
+        left join held h on h.key = k.key
         cross join lateral (
             select c.job_id, c.priority, c.place from holdfast.live_jobs c
             where c.queue = queue and c.state = 'available' and c.concurrency_key = k.key and c.route_id is null
               and c.kind = any (kinds)
             order by c.priority, c.place
-            limit greatest(0, key_limit - busy.running)
+            limit greatest(0, key_limit - coalesce(h.running, 0))
             for update skip locked
         ) head
         where k.key is not null
@@ -167,12 +164,15 @@ $$;
 -- Locks the queue's limits until the transaction ends, so what is counted here cannot grow meanwhile; the worker's own
 -- row against being declared lost; then live_jobs rows, skipping those that others hold.  Nothing comes back where
 -- there is nothing to do, the queue is paused or full, or the worker may not claim.
-create function holdfast.claim_limited(taker bigint, queue text, kinds text[], free integer, wanted integer, more integer)
+-- Where the fleet has no limit, jobs of kinds *bundling* go into bundles.
+create function holdfast.claim_limited(
+    taker bigint, queue text, kinds text[], free integer, wanted integer, more integer, bundling text[]
+)
 returns table (
     job_id bigint, attempt integer, failures integer, kind text, from_queue text, priority integer,
     max_attempts integer, timeout double precision, args text, retry text, meta text, tags text[], trace text,
     created double precision, claimed double precision, is_started boolean, place bigint, is_suspect boolean, is_ahead boolean,
-    is_held boolean
+    is_held boolean, bundle bigint
 )
 language plpgsql
 as $$
@@ -260,15 +260,9 @@ begin
     );
     starting := best[:least(free, permits)];
     early := best[permits + 1:];
-    return query update holdfast.live_jobs l
-    set state = case when l.job_id = any (starting) then 'running' else 'claimed' end,
-        started_at = case when l.job_id = any (starting) then present end,
-        attempt = l.attempt + case when l.job_id = any (held) then 0 else 1 end, worker_id = taker, claimed_at = present,
-        progress = null, progress_note = null, ahead = l.job_id = any (early)
-    from holdfast.jobs j
-    where l.job_id = any (best) and j.id >= l.job_id and j.id <= l.job_id and j.revision >= l.revision
-    returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
-              j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
-              date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect, l.ahead, l.job_id = any (held);
+    if rule.max_running is not null then
+        bundling := '{}';
+    end if;
+    return query select * from holdfast.take_jobs(taker, best, starting, early, held, bundling, present);
 end
 $$;

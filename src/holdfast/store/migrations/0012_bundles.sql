@@ -6,7 +6,8 @@
 -- job_ids are in order.  The first *running* of them went to free slots, the others to the buffer.  Each has a bit in gone,
 -- which is set when the job leaves; a row whose bits are all set is deleted at once.  So the bits are the fence: whoever
 -- ends a job of a bundle, or takes it out, sets its bit in the same statement, and writes nothing where it was set before.
--- All are first attempts without failures.  The ids are kept apart from the row, which is written anew each time.
+-- All are first attempts without failures.  keys are their concurrency keys, null where none has one.  Ids and keys are kept
+-- apart from the row, which is written anew each time.
 create table holdfast.bundles (
     id         bigint generated always as identity primary key,
     worker_id  bigint not null,
@@ -16,6 +17,7 @@ create table holdfast.bundles (
     claimed_at timestamptz not null,
     running    integer not null,
     job_ids    bigint[] not null,
+    keys       text[],
     gone       bit varying not null,
     check (length(gone) = cardinality(job_ids))
 ) with (
@@ -26,18 +28,19 @@ create table holdfast.bundles (
     toast.autovacuum_vacuum_threshold = 2000,
     toast.autovacuum_vacuum_scale_factor = 0
 );
-alter table holdfast.bundles alter column job_ids set storage external;
+alter table holdfast.bundles alter column job_ids set storage external, alter column keys set storage external;
 
--- The jobs that are in bundles now, as live_jobs would have them; run_at of those is in jobs only, as created_at.
+-- The jobs that are in bundles now, as live_jobs would have them; run_at of those is in jobs only, as created_at.  `b.id > 0`
+-- lets the bundles be read by index, which skips what is dead for all.
 create view holdfast.bundled_jobs as
 select u.job_id, u.job_id as place, b.queue, b.kind, b.priority,
        case when u.nth <= b.running then 'running' else 'claimed' end as state, 1 as attempt, 0 as failures,
        null::timestamptz as run_at, b.worker_id, b.claimed_at, case when u.nth <= b.running then b.claimed_at end as started_at,
        null::timestamptz as cancel_requested_at, null::real as progress, null::text as progress_note, null::text as unique_key,
-       null::text as concurrency_key, 0 as revision, false as suspect, null::bigint as parent_id, null::bigint as family_id,
+       u.key as concurrency_key, 0 as revision, false as suspect, null::bigint as parent_id, null::bigint as family_id,
        null::integer as route_id, false as ahead
-from holdfast.bundles b cross join lateral unnest(b.job_ids) with ordinality as u (job_id, nth)
-where get_bit(b.gone, u.nth::integer - 1) = 0;
+from holdfast.bundles b cross join lateral unnest(b.job_ids, b.keys) with ordinality as u (job_id, key, nth)
+where b.id > 0 and get_bit(b.gone, u.nth::integer - 1) = 0;
 
 -- Every job that has not ended, wherever it stands: for whoever only looks.
 create view holdfast.unfinished_jobs as
@@ -54,11 +57,12 @@ create function holdfast.untie(bundle_ids bigint[], wanted bigint[]) returns set
 language sql
 as $$
     with held as materialized (
-        select b.id, b.worker_id, b.queue, b.kind, b.priority, b.claimed_at, b.running, b.job_ids, b.gone
+        select b.id, b.worker_id, b.queue, b.kind, b.priority, b.claimed_at, b.running, b.job_ids, b.keys, b.gone
         from holdfast.bundles b where b.id = any (bundle_ids)
         order by b.id for update
     ), parting as materialized (
-        select h.id, u.job_id, u.nth from held h cross join lateral unnest(h.job_ids) with ordinality as u (job_id, nth)
+        select h.id, u.job_id, u.key, u.nth
+        from held h cross join lateral unnest(h.job_ids, h.keys) with ordinality as u (job_id, key, nth)
         where get_bit(h.gone, u.nth::integer - 1) = 0 and (wanted is null or u.job_id = any (wanted))
     ), left_with as materialized (
         select h.id, string_agg(case when p.nth is null then get_bit(h.gone, n - 1)::text else '1' end, '' order by n)::varbit as gone
@@ -71,11 +75,23 @@ as $$
     ), shrunk as (
         update holdfast.bundles b set gone = w.gone from left_with w where b.id = w.id and bit_count(w.gone) < length(w.gone)
     )
-    insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, attempt, run_at, worker_id, claimed_at, started_at)
+    insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, attempt, run_at, worker_id, claimed_at, started_at,
+                                    concurrency_key)
     select p.job_id, p.job_id, h.queue, h.kind, h.priority, case when p.nth <= h.running then 'running' else 'claimed' end, 1,
-           j.created_at, h.worker_id, h.claimed_at, case when p.nth <= h.running then h.claimed_at end
+           j.created_at, h.worker_id, h.claimed_at, case when p.nth <= h.running then h.claimed_at end, p.key
     from parting p join held h on h.id = p.id join holdfast.jobs j on j.id = any (array[p.job_id])
     returning job_id
+$$;
+
+-- The concurrency keys of a queue that workers hold jobs of, one for each such job.
+create function holdfast.held_keys(queue text) returns table (key text)
+language sql stable
+as $$
+    select r.concurrency_key from holdfast.live_jobs r
+    where r.queue = $1 and r.concurrency_key is not null and r.worker_id is not null
+    union all
+    select u.key from holdfast.bundles b cross join lateral unnest(b.keys) with ordinality as u (key, nth)
+    where b.queue = $1 and b.keys is not null and u.key is not null and get_bit(b.gone, u.nth::integer - 1) = 0
 $$;
 
 -- How many jobs of a queue are in bundles.
@@ -98,3 +114,62 @@ select j.id, j.kind, j.queue, coalesce(l.state, f.outcome) as state, j.priority,
 from holdfast.jobs j
 left join holdfast.unfinished_jobs l on l.job_id = j.id
 left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true;
+
+-- Claims the jobs *ids* for worker *taker*, those of *starting* as running, those of *early* ahead of permits; who is in *held* has that
+-- attempt already.  What is fresh and of one of the kinds *bundling* goes from live_jobs into bundles, one for each queue, kind and
+-- priority; whatever has a past, a unique key or a parent, or is to run as of an earlier time, is claimed where it is.
+-- Part of a claim, which has locked the rows, the worker's own, and the limits of queues that have some.
+create function holdfast.take_jobs(
+    taker bigint, ids bigint[], starting bigint[], early bigint[], held bigint[], bundling text[], present timestamptz
+)
+returns table (
+    job_id bigint, attempt integer, failures integer, kind text, from_queue text, priority integer,
+    max_attempts integer, timeout double precision, args text, retry text, meta text, tags text[], trace text,
+    created double precision, claimed double precision, is_started boolean, place bigint, is_suspect boolean, is_ahead boolean,
+    is_held boolean, bundle bigint
+)
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+    bundled integer := 0;
+begin
+    if cardinality(bundling) > 0 then
+        return query with taken as (
+            delete from holdfast.live_jobs l using holdfast.jobs j
+            where l.job_id = any (ids)
+              and j.id >= l.job_id and j.id <= l.job_id and j.revision = 0 and j.created_at = l.run_at
+              and l.place = l.job_id and (l.attempt, l.revision) = (0, 0) and l.kind = any (bundling)
+              and num_nulls(l.unique_key, l.parent_id, l.family_id, l.cancel_requested_at) = 4
+            returning l.job_id, l.kind, l.queue, l.priority, l.concurrency_key, j.max_attempts, j.timeout, j.args, j.retry, j.meta,
+                      j.tags, j.trace, j.created_at, l.job_id = any (starting) as is_started
+        ), bundled as (
+            insert into holdfast.bundles (worker_id, queue, kind, priority, claimed_at, running, job_ids, keys, gone)
+            select taker, t.queue, t.kind, t.priority, present, count(*) filter (where t.is_started),
+                   array_agg(t.job_id order by t.job_id),
+                   case when count(t.concurrency_key) > 0 then array_agg(t.concurrency_key order by t.job_id) end,
+                   repeat('0', count(*)::integer)::varbit
+            from taken t group by t.queue, t.kind, t.priority
+            returning id, queue, kind, priority
+        )
+        select t.job_id, 1, 0, t.kind, t.queue, t.priority::integer, t.max_attempts, t.timeout, t.args::text, t.retry::text,
+               t.meta::text, nullif(t.tags, '{}'), t.trace, date_part('epoch', t.created_at), date_part('epoch', present),
+               t.is_started, t.job_id, false, false, false, b.id
+        from taken t join bundled b on b.kind = t.kind and b.queue = t.queue and b.priority = t.priority;
+        get diagnostics bundled = row_count;
+    end if;
+    if bundled < cardinality(ids) then
+        return query update holdfast.live_jobs l
+        set state = case when l.job_id = any (starting) then 'running' else 'claimed' end,
+            started_at = case when l.job_id = any (starting) then present end,
+            attempt = l.attempt + case when l.job_id = any (held) then 0 else 1 end, worker_id = taker, claimed_at = present,
+            progress = null, progress_note = null, ahead = l.job_id = any (early)
+        from holdfast.jobs j
+        where l.job_id = any (ids) and j.id >= l.job_id and j.id <= l.job_id and j.revision >= l.revision
+        returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
+                  j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
+                  date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect, l.ahead, l.job_id = any (held),
+                  null::bigint;
+    end if;
+end
+$$;

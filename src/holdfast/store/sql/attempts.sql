@@ -60,45 +60,8 @@ returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer,
 -- priority.  Whatever has a past, a key or a parent, or is to run as of an earlier time, is claimed where it is.  Locks as claim_jobs
 -- does.  Zero rows: as there.
 -- put in: picking
-, taken as (
-    delete from holdfast.live_jobs l using holdfast.jobs j
-    where l.job_id = any ((select p.ids from picked p)::bigint[])
-      and j.id >= l.job_id and j.id <= l.job_id and j.revision = 0 and j.created_at = l.run_at
-      and l.place = l.job_id and (l.attempt, l.revision) = (0, 0) and l.kind = any ($8::text[])
-      and num_nulls(l.unique_key, l.parent_id, l.family_id, l.cancel_requested_at) = 4
-    returning l.job_id, l.kind, l.queue, l.priority, j.max_attempts, j.timeout, j.args, j.retry, j.meta, j.tags, j.trace,
-              j.created_at, $4::integer > 0 and l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[]) as is_started
-), bundled as (
-    insert into holdfast.bundles (worker_id, queue, kind, priority, claimed_at, running, job_ids, gone)
-    select $1::bigint, t.queue, t.kind, t.priority, holdfast.now(), count(*) filter (where t.is_started),
-           array_agg(t.job_id order by t.job_id), repeat('0', count(*)::integer)::varbit
-    from taken t group by t.queue, t.kind, t.priority
-    returning id, queue, kind, priority
-), others as materialized (
-    select case when (select count(*) from taken) < cardinality(p.ids)
-                then array(select unnest(p.ids) except select t.job_id from taken t) end as ids
-    from picked p
-), held as (
-    update holdfast.live_jobs l
-    set state = case when $4::integer > 0 and l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[]) then 'running'
-                     else 'claimed' end,
-        started_at = case when $4::integer > 0 and l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[])
-                          then holdfast.now() end,
-        attempt = l.attempt + 1, worker_id = $1::bigint, claimed_at = holdfast.now(), progress = null, progress_note = null,
-        ahead = false
-    from holdfast.jobs j
-    where l.job_id = any ((select o.ids from others o)::bigint[])
-      and j.id >= l.job_id and j.id <= l.job_id and j.revision >= l.revision
-    returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
-              j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
-              date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect
-)
-select t.job_id, 1, 0, t.kind, t.queue, t.priority::integer, t.max_attempts, t.timeout, t.args::text, t.retry::text, t.meta::text,
-       nullif(t.tags, '{}'), t.trace, date_part('epoch', t.created_at), date_part('epoch', holdfast.now()), t.is_started,
-       t.job_id, false, false, false, b.id
-from taken t join bundled b on b.kind = t.kind and b.queue = t.queue and b.priority = t.priority
-union all
-select h.*, false, false, null from held h;
+select taken.* from picked p cross join lateral holdfast.take_jobs(
+    $1::bigint, p.ids, p.ids[:$4::integer], '{}', '{}', $8::text[], holdfast.now()) taken;
 
 -- name: claim_announced
 -- Claims job $2 as running, if claim_jobs could take it: the short way of that for a worker at rest that was told of one job.
@@ -159,9 +122,9 @@ from (select pg_current_snapshot() as shot) s;
 select pg_advisory_xact_lock(hashtext('holdfast.limits'), hashtext($1::text));
 
 -- name: claim_limited
--- Claims up to $5 jobs from one queue under its limits, the first $4 of them running, and $6 ahead of permits, as
--- `claim_limited` in the migrations says.
-select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integer, $5::integer, $6::integer);
+-- Claims up to $5 jobs from one queue under its limits, the first $4 of them running, and $6 ahead of permits, those of kinds $7
+-- into bundles, as `claim_limited` in the migrations says.
+select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integer, $5::integer, $6::integer, $7::text[]);
 
 -- name: finish_jobs
 -- Ends attempts and their jobs: failed, cancelled, or completed where $3 has no outcome.  $7 is how many seconds each handler

@@ -72,8 +72,7 @@ select head.job_id, head.queue, head.kind, head.priority::integer, head.place, r
 from keys k
 join holdfast.routes r on r.id = k.id
 cross join lateral (
-    select greatest(0, $3::integer - count(*)) as room from holdfast.live_jobs b
-    where b.queue = k.queue and b.concurrency_key = k.key and b.worker_id is not null
+    select greatest(0, $3::integer - count(*)) as room from holdfast.held_keys(k.queue) b where b.key = k.key
 ) busy
 cross join lateral (
     select c.job_id, c.queue, c.kind, c.priority, c.place from holdfast.live_jobs c
