@@ -49,7 +49,7 @@ SPOKEN = "select job_id, attempt from holdfast.finished_jobs where kind = 'comma
 TOLD = "select count(*) = 0 from holdfast.delivery_places where moment <= $1"
 COUNTED = "select min(counted_at) > $1 from holdfast.queues"
 LIVE = """
-    select l.job_id, s.paused, s.signals from holdfast.live_jobs l
+    select l.job_id, s.paused, s.signals from holdfast.unfinished_jobs l
     left join holdfast.suspensions s on s.run_id = l.job_id
 """
 

@@ -67,7 +67,7 @@ TRUTHS = {
         "select id from holdfast.jobs", "select job_id from holdfast.finished_jobs"
     ),
     "nothing is left behind": """
-        select 'live', job_id from holdfast.live_jobs
+        select 'live', job_id from holdfast.unfinished_jobs
         union all select 'assigned', job_id from holdfast.assignments where outcome is null
         union all select 'suspended', run_id from holdfast.suspensions where not paused
         union all select 'ended', job_id from holdfast.ends where job_id not in (select id from holdfast.jobs)

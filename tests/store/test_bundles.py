@@ -262,17 +262,18 @@ async def test_only_the_bundles_of_the_lost_are_taken_apart_and_only_by_the_lead
     assert len((await stand(scene))[1]) == 2
 
 
-async def test_bundles_that_a_worker_knows_nothing_of_are_taken_apart(scene: Scene) -> None:
+async def test_jobs_in_bundles_that_a_worker_knows_nothing_of_are_taken_apart(scene: Scene) -> None:
     """They are what a claim has left whose answer was lost."""
     await scene.enqueue(4)
     worker = await scene.worker()
     known = await claim(scene, worker, limit=2)
     lost = await claim(scene, worker, limit=2)
-    bundle = known[0].bundle
-    assert bundle is not None
-    out = await scene.run(bundles.untie_unknown(worker, {bundle}))
-    assert sorted(out) == [job.id for job in lost]
-    assert await scene.run(attempts.held_attempts(worker)) == [fence(job) for job in lost]
+    strange = [known[1], *lost]
+    out = await scene.run(bundles.untie_unknown(worker, [known[0].id]))
+    assert sorted(out) == [job.id for job in strange]
+    assert await scene.run(attempts.held_attempts(worker)) == [fence(job) for job in strange]
+    assert (await stand(scene))[1] == [known[0].id]
+    assert await scene.run(bundles.untie_unknown(worker, [known[0].id])) == []
 
 
 async def test_a_job_in_a_bundle_is_seen_wherever_jobs_are_seen(scene: Scene) -> None:

@@ -120,11 +120,11 @@ async def test_an_end_whose_answer_is_lost_is_written_once(
     complete, lost = Bundles.complete, list[int]()
 
     async def cut_off(self: Bundles, batch: Any) -> list[int]:
-        ties = dict(self._ties)
+        ties = {one.fence.job_id: tie for tie, one in batch}
         ended = await complete(self, batch)
         if len(lost) < 3:
             lost.append(len(ended))
-            self._ties = ties
+            self._ties |= ties
             raise error
         return ended
 

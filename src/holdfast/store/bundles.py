@@ -62,7 +62,7 @@ def untie_known(bundles: Collection[int], job_ids: Collection[int]) -> Statement
 
 
 def untie_unknown(worker_id: int, known: Collection[int]) -> Statement[list[int]]:
-    """Take all jobs out of a worker's bundles but for those that it knows of."""
+    """Take jobs out of a worker's bundles, all but those that it knows of."""
     return Statement("untie_unknown", _SQL["untie_unknown"], (worker_id, numbers([*known])), column)
 
 

@@ -41,12 +41,11 @@ class Bundles:
     def begin(self, kinds: Iterable[str], runs: Collection[str]) -> None:
         """Bundle jobs of these kinds from now on, but for *runs*: each of their steps writes."""
         self.kinds = tuple(kind for kind in kinds if kind not in runs and not kind.startswith(_OWN))
-        self._ties.clear()
 
     @property
-    def known(self) -> frozenset[int]:
-        """The bundles in which this worker has jobs."""
-        return frozenset(bundle for bundle, _, _ in self._ties.values())
+    def in_use(self) -> bool:
+        """True while this worker has jobs in bundles."""
+        return bool(self._ties)
 
     def wanted(self, demand: Demand) -> tuple[str, ...]:
         """Return the kinds whose jobs this claim is to put into bundles.
@@ -113,9 +112,10 @@ class Bundles:
         self._parted += len(job_ids)
         self._drop(job_ids)
 
-    async def untie_unknown(self, worker_id: int) -> None:
+    async def untie_unknown(self, worker_id: int, known: Collection[Fence]) -> None:
         """Give rows of their own to jobs that a claim has bundled whose answer was lost."""
-        await self._database.run_read_committed(bundles.untie_unknown(worker_id, self.known))
+        job_ids = [job_id for job_id, _ in known]
+        await self._database.run_read_committed(bundles.untie_unknown(worker_id, job_ids))
 
     def forget(self) -> None:
         """Know of nothing: all of it belongs to others now."""

@@ -71,9 +71,9 @@ class _Piles:
 class Reporter:
     """Collects decisions and writes them as soon as a connection is free.
 
-    At most two batches are unacknowledged, where the database is crowded one, beside one that hangs; while
-    they are under way, the next one grows.  A batch that the database cannot take now is tried again until it
-    can: only a lost lease ends that.
+    At most two batches are unacknowledged, one where the database is crowded or bundles are in use, beside
+    one that hangs; while they are under way, the next one grows.  A batch that the database cannot take now
+    is tried again until it can: only a lost lease ends that.
     Attempts that share a permit of a limited queue are written in the order in which they had it, whatever
     became of them, so one batch of them is under way at a time, beside the others.
     *acknowledged* is called whenever a batch is, with the limited queues in which it may have made
@@ -165,7 +165,9 @@ class Reporter:
     @property
     def _is_busy(self) -> bool:
         """True while as many batches are under way as may be, beside one of those that share permits."""
-        most = 1 if self._is_crowded and not self._hanging else MOST_IN_FLIGHT
+        # Two batches of one bundle would wait for one another.
+        is_narrow = self._is_crowded or self._bundles.in_use
+        most = 1 if is_narrow and not self._hanging else MOST_IN_FLIGHT
         return len(self._flights) - (self._ordered_flight is not None) >= most
 
     def _begin(self, flying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

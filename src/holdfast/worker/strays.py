@@ -48,7 +48,7 @@ class Strays:
             self._doubted_at = time.monotonic()
         # What is reported while the database answers is dropped by then, but was never strange to us.
         known = frozenset(self._held.fences)
-        await self._bundles.untie_unknown(worker_id)
+        await self._bundles.untie_unknown(worker_id, known)
         found = await self._database.run(attempts.held_attempts(worker_id))
         if stray := [fence for fence in found if fence not in known]:
             self._held.take(stray)

@@ -42,9 +42,15 @@ select * from holdfast.untie(array(select b.id from holdfast.bundles b where b.j
 select * from holdfast.untie($1::text::bigint[], $2::text::bigint[]);
 
 -- name: untie_unknown
--- Takes all jobs out of the bundles of worker $1 but for $2; answers them.  Locks as holdfast.untie does.  Zero rows: it has no others.
-select * from holdfast.untie(
-    array(select b.id from holdfast.bundles b where b.worker_id = $1::bigint and b.id <> all ($2::text::bigint[])), null);
+-- Takes the jobs of worker $1 out of its bundles, all but $2; answers them.  Locks as holdfast.untie does.  Zero rows: it has no others.
+with strange as materialized (
+    select array(
+        select b.job_id from holdfast.bundled_jobs b where b.worker_id = $1::bigint
+        except select known from unnest($2::text::bigint[]) as known
+    ) as ids
+)
+select untied.* from strange s cross join lateral holdfast.untie(
+    array(select b.id from holdfast.bundles b where b.worker_id = $1::bigint and b.job_ids && s.ids), s.ids) untied;
 
 -- name: untie_orphans
 -- Takes all jobs out of up to $2 bundles of workers that are lost or, with $3, have left; answers them.  Only for the leader of
