@@ -98,6 +98,8 @@ async def test_handlers_in_bundles_get_all_they_want(
     assert await scene.db.fetch(ENDS) == [(outcome, COUNT, COUNT)]
     assert len(bundled) > COUNT / 2
     assert await scene.db.value(LEFT) == 0
+    again = await scene.db.value("select count(*) from holdfast.finished_jobs where attempt > 1")
+    assert again == (COUNT if handler in (fails_once, snoozes_once) else 0)
     if handler is logs:
         assert await scene.db.value("select count(distinct job_id) from holdfast.job_logs") == COUNT
     if handler is answers:

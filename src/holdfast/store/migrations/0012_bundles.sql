@@ -29,6 +29,7 @@ create table holdfast.bundles (
     toast.autovacuum_vacuum_scale_factor = 0
 );
 alter table holdfast.bundles alter column job_ids set storage external, alter column keys set storage external;
+create index bundles_queue on holdfast.bundles (queue);
 
 -- The jobs that are in bundles now, as live_jobs would have them; run_at of those is in jobs only, as created_at.  `b.id > 0`
 -- lets the bundles be read by index, which skips what is dead for all.
