@@ -154,6 +154,13 @@ as $$
     where exists (select from holdfast.routes r where r.queue = q);
 $$;
 
+-- What a claim answers, and in this order; see ClaimedJob.
+create type holdfast.claimed_job as (
+    id bigint, attempt integer, failures integer, kind text, queue text, priority integer, max_attempts integer,
+    timeout double precision, args text, retry text, meta text, tags text[], trace text, enqueued double precision,
+    claimed double precision, started boolean, place bigint, suspect boolean, ahead boolean, is_held boolean, bundle bigint
+);
+
 -- Claims up to *wanted* jobs from one queue under its limit for the fleet and for each concurrency key.  The first *free*
 -- of them are running, the others wait in the worker's buffer.  There a job takes up room of its key, which it is the next
 -- to have anyway; a permit of the fleet's limit others may have a better use for, so with such a limit *free* is all there is,
@@ -168,12 +175,7 @@ $$;
 create function holdfast.claim_limited(
     taker bigint, queue text, kinds text[], free integer, wanted integer, more integer, bundling text[]
 )
-returns table (
-    job_id bigint, attempt integer, failures integer, kind text, from_queue text, priority integer,
-    max_attempts integer, timeout double precision, args text, retry text, meta text, tags text[], trace text,
-    created double precision, claimed double precision, is_started boolean, place bigint, is_suspect boolean, is_ahead boolean,
-    is_held boolean, bundle bigint
-)
+returns setof holdfast.claimed_job
 language plpgsql
 as $$
 #variable_conflict use_variable

@@ -123,17 +123,11 @@ left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id 
 create function holdfast.take_jobs(
     taker bigint, ids bigint[], starting bigint[], early bigint[], held bigint[], bundling text[], present timestamptz
 )
-returns table (
-    job_id bigint, attempt integer, failures integer, kind text, from_queue text, priority integer,
-    max_attempts integer, timeout double precision, args text, retry text, meta text, tags text[], trace text,
-    created double precision, claimed double precision, is_started boolean, place bigint, is_suspect boolean, is_ahead boolean,
-    is_held boolean, bundle bigint
-)
+returns setof holdfast.claimed_job
 language plpgsql
 as $$
-#variable_conflict use_column
 declare
-    bundled integer := 0;
+    taken integer := 0;
 begin
     if cardinality(bundling) > 0 then
         return query with taken as (
@@ -157,9 +151,9 @@ begin
                t.meta::text, nullif(t.tags, '{}'), t.trace, date_part('epoch', t.created_at), date_part('epoch', present),
                t.is_started, t.job_id, false, false, false, b.id
         from taken t join bundled b on b.kind = t.kind and b.queue = t.queue and b.priority = t.priority;
-        get diagnostics bundled = row_count;
+        get diagnostics taken = row_count;
     end if;
-    if bundled < cardinality(ids) then
+    if taken < cardinality(ids) then
         return query update holdfast.live_jobs l
         set state = case when l.job_id = any (starting) then 'running' else 'claimed' end,
             started_at = case when l.job_id = any (starting) then present end,
