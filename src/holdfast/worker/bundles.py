@@ -35,7 +35,9 @@ class Bundles:
         self._database = database
         self._ties = dict[int, Tie]()
         self._claims_to_rest, self._rest = 0, FIRST_REST
-        self._taken, self._parted, self._brought_many = 0, 0, False
+        self._taken, self._parted = 0, 0
+        # How many jobs the last two claims have brought.
+        self._brought = 0, 0
         self.kinds = tuple[str, ...]()
 
     def begin(self, kinds: Iterable[str], runs: Collection[str]) -> None:
@@ -50,9 +52,10 @@ class Bundles:
     def wanted(self, demand: Demand) -> tuple[str, ...]:
         """Return the kinds whose jobs this claim is to put into bundles.
 
-        None where it may bring few, or the last one did: to decide about each costs more than is saved then.
+        None where it may bring few, or the last two did: to decide about each costs more than is saved then.
+        (One may be short because a line has come to its end, or a better one was looked for in vain.)
         """
-        if demand.limit < MANY or not self._brought_many:
+        if demand.limit < MANY or max(self._brought) < MANY:
             return ()
         if self._claims_to_rest > 0:
             self._claims_to_rest -= 1
@@ -67,7 +70,7 @@ class Bundles:
 
     def took(self, claimed: Sequence[ClaimedJob]) -> None:
         """Remember where the jobs of a claim stand: in a bundle they are in order of id."""
-        self._brought_many = len(claimed) >= MANY
+        self._brought = self._brought[1], len(claimed)
         found = dict[int, list[int]]()
         for job in claimed:
             if job.bundle is not None:
