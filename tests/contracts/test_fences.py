@@ -1,8 +1,8 @@
 """The fence: whatever writes for an attempt names it, and a stale attempt changes nothing.
 
-`WRITES` lists every write path but the end of what stands in a bundle, whose fence is a bit: see
-tests/store/test_bundles.py.  A block of SQL that compares the attempt of a live job and is not listed here
-fails the first test: list it, with a way to drive it.
+`WRITES` lists every write path.  A block of SQL that compares the attempt of a live job, or the bit of one in
+a bundle, which has no other attempt than the first, and is not listed here fails the first test: list it,
+with a way to drive it.
 """
 
 import re
@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asyncpg import BitString
 
 import holdfast
 from holdfast.errors import LeaseLost
@@ -29,6 +30,7 @@ from holdfast.store import (
     assignments,
     attempts,
     blobs,
+    bundles,
     checkpoints,
     children,
     leases,
@@ -56,8 +58,9 @@ from tests.contracts.test_sql import BLOCKS, body
 from tests.store.scene import Scene, fence
 
 Write = Callable[[Scene, Fence], Awaitable[Any]]
-# Compares the attempt of a row in live_jobs with what the caller says: the mark of a write path.
-FENCED = re.compile(r"\bl\.attempt = ")
+# Compares the attempt of a row in live_jobs, or the bit in a bundle, with what the caller says: the mark of a
+# write path.
+FENCED = re.compile(r"\bl\.attempt = |~e\.gone\b")
 # What a handler writes in its own transaction.
 INSERT = "insert into holdfast.queues (name) values ('mine')"
 
@@ -85,6 +88,22 @@ def put_back(outcome: Outcome, delay: float, *, counts: bool) -> Write:
     """End the attempt; the job goes on."""
     decision = PutBack(outcome, delay, counts, "for a test", "with an error")
     return stated(lambda stale: attempts.put_back_jobs([Returned(stale, decision)]))
+
+
+async def bundled(scene: Scene, one: Fence, *, gone: bool) -> None:
+    """Have the job stand in a bundle, with another one; *gone* says that it has left."""
+    await scene.db.fetch(
+        "insert into holdfast.bundles (worker_id, queue, kind, priority, claimed_at, running, job_ids, gone) "
+        "values (1, 'default', 'greet', 5, now(), 0, $1, $2)",
+        [one.job_id, 2_000_000],
+        BitString.from_int(2 if gone else 0, 2),
+    )
+
+
+async def complete_bundled(scene: Scene, stale: Fence) -> list[int]:
+    """End the job by its bundle."""
+    bundle = await scene.db.value("select min(id) from holdfast.bundles")
+    return await scene.run(bundles.complete_bundled([((bundle, 2, 0), ended(stale))]))
 
 
 def line(stale: Fence) -> LogLine:
@@ -255,6 +274,7 @@ async def sync_transaction(scene: Scene, stale: Fence) -> list[int]:
 # Block of SQL, what the write is, how it is driven.
 WRITES: list[tuple[str, str, Write]] = [
     ("complete_jobs", "complete plainly", stated(lambda stale: attempts.complete_jobs([ended(stale)]))),
+    ("complete_bundled", "complete in a bundle", complete_bundled),
     ("finish_jobs", "complete", finish(Complete('{"done": true}'))),
     ("finish_jobs", "fail", finish(Fail("trace", "it broke"))),
     ("finish_jobs", "cancel", finish(Stop("no longer wanted"))),
@@ -433,6 +453,7 @@ async def test_a_stale_attempt_changes_nothing(
     )
     await waits(scene, stale.job_id)
     await assigned(scene, stale)
+    await bundled(scene, stale, gone=True)
     before = await scene.dump()
     for block, what, write in WRITES:
         assert not await write(scene, stale), f"{what} ({block}) was accepted"
@@ -449,6 +470,7 @@ async def test_the_attempt_that_holds_the_lease_may_write(
     await scene.run(checkpoints.save_checkpoint(fence(job), 1, "{}"))
     await waits(scene, job.id)
     await assigned(scene, fence(job))
+    await bundled(scene, fence(job), gone=False)
     before = await scene.dump()
     assert await write(scene, fence(job)), f"{what} ({block}) was refused"
     assert (await scene.dump() == before) is (what in CHANGES_NOTHING)

@@ -35,8 +35,6 @@ from holdfast.store.statement import Statement
 from holdfast.store.workers import Rescued
 
 BATCH = 500
-# How many bundles of workers are untied before each batch.
-BUNDLES = 4
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 
 
@@ -147,7 +145,7 @@ class PostgresQueue:
             if term is None:
                 return []
             await self._database.run(workers.declare_lost(term))
-            await self._database.run_read_committed(bundles.untie_orphans(term, BUNDLES))
+            await self._database.run_read_committed(bundles.untie_orphans(term))
             return await self._database.run(workers.rescue_jobs(term, BATCH))
 
     async def stage(self) -> int:

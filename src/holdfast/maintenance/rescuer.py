@@ -6,8 +6,6 @@ from holdfast.maintenance.duty import Duty
 from holdfast.store import bundles, workers
 
 BATCH = 500
-# How many bundles are untied before each batch.
-BUNDLES = 4
 REST = 3.5
 # A worker that left without giving its jobs back is rare: it is looked for at every third turn, not at first,
 # for where dead rows cannot be removed that means to walk over all it ever did.
@@ -41,9 +39,7 @@ class Rescuer(Duty):
 
     async def _rescue(self, term: int, *, also_left: bool) -> int:
         # Jobs are rescued where they have rows of their own.
-        untied = await self.database.run_read_committed(
-            bundles.untie_orphans(term, BUNDLES, also_left=also_left)
-        )
+        untied = await self.database.run_read_committed(bundles.untie_orphans(term, also_left=also_left))
         rescued = await self.database.run(workers.rescue_jobs(term, BATCH, also_left=also_left))
         if rescued:
             self.events.emit("jobs.rescued", rescued=rescued)

@@ -13,7 +13,8 @@ from holdfast.store.statement import Row, Statement, column, numbers
 
 _SQL = blocks("bundles")
 
-
+# How many bundles are taken apart at once, so that a rescue comes in batches.
+AT_ONCE = 4
 # Where an attempt stands: in which bundle, how many jobs that had, and which of them this is, from 0.
 Tie = tuple[int, int, int]
 
@@ -66,6 +67,6 @@ def untie_unknown(worker_id: int, known: Collection[int]) -> Statement[list[int]
     return Statement("untie_unknown", _SQL["untie_unknown"], (worker_id, numbers([*known])), column)
 
 
-def untie_orphans(term: int, limit: int, *, also_left: bool = True) -> Statement[list[int]]:
+def untie_orphans(term: int, limit: int = AT_ONCE, *, also_left: bool = True) -> Statement[list[int]]:
     """Take all jobs out of up to *limit* bundles whose workers are lost or, with *also_left*, have left."""
     return Statement("untie_orphans", _SQL["untie_orphans"], (term, limit, also_left), column)
