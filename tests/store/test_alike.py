@@ -43,6 +43,7 @@ async def test_jobs_that_are_alike_are_stored_as_alone_and_beside_others(
     assert statement.name == "enqueue_alike"
     together = [handle.id for handle in await scene.run(statement)]
     assert together == sorted(together)
+    assert {jobs.enqueue_jobs([job]).name for job in alike} == {"enqueue_one"}
     alone = [(await scene.run(jobs.enqueue_jobs([job])))[0].id for job in alike]
     mixed = jobs.enqueue_jobs([*alike, stranger])
     assert mixed.name == "enqueue_jobs"

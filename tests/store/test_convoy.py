@@ -74,6 +74,65 @@ async def test_who_asks_right_behind_an_answer_is_heard() -> None:
     assert len(road.journeys) == 20
 
 
+async def test_who_is_alone_goes_without_a_carrier() -> None:
+    """It counts as a journey all the same: whoever asks meanwhile goes with the next."""
+    road = Road()
+    go, begun = asyncio.Event(), asyncio.Event()
+
+    async def slowly(some: Sequence[int]) -> Sequence[int | Exception]:
+        begun.set()
+        await go.wait()
+        return await road.carry(some)
+
+    convoy: Convoy[int, int] = Convoy(slowly)
+    async with asyncio.timeout(LATEST):
+        first = asyncio.create_task(convoy.ask(1))
+        await begun.wait()
+        assert not convoy._carriers
+        others = [asyncio.create_task(convoy.ask(one)) for one in (7, 2, 3)]
+        await asyncio.sleep(0)
+        assert not convoy._carriers
+        go.set()
+        assert await first == 2
+        assert [type(one) for one in await asyncio.gather(*others, return_exceptions=True)] == [
+            LookupError,
+            int,
+            int,
+        ]
+    assert road.journeys == [[1], [7, 2, 3]]
+    with pytest.raises(LookupError):
+        await convoy.ask(7)
+
+
+@pytest.mark.parametrize("others", [(), (2, 3)])
+async def test_who_gives_up_before_the_turn_is_over_takes_nobody_along(others: tuple[int, ...]) -> None:
+    """Though it was to see who else has come."""
+    road = Road()
+    convoy: Convoy[int, int] = Convoy(road.carry)
+    first, *rest = [asyncio.create_task(convoy.ask(one)) for one in (1, *others)]
+    await asyncio.sleep(0)
+    first.cancel()
+    async with asyncio.timeout(LATEST):
+        assert await asyncio.gather(*rest) == [2 * one for one in others]
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert await convoy.ask(4) == 8
+    assert road.journeys == ([[*others], [4]] if others else [[4]])
+
+
+async def test_who_is_cut_off_alone_keeps_nobody_waiting() -> None:
+    """The lane is free again."""
+    road = Road(endless=1)
+    convoy: Convoy[int, int] = Convoy(road.carry)
+    first = asyncio.create_task(convoy.ask(1))
+    async with asyncio.timeout(LATEST):
+        await road.begun.wait()
+        second = asyncio.create_task(convoy.ask(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second == 4
+
+
 async def test_too_few_answers_are_an_error_for_everybody() -> None:
     """Nobody gets the answer of another one, and nobody waits for ever."""
 

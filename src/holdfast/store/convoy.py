@@ -28,6 +28,7 @@ class Convoy(Generic[One, Answer]):
     asked for while *lanes* journeys are under way with the next, at most *most* of it and of *weigh* no more
     than a million.  An answer that is an exception is raised for its asker alone.  A journey that fails
     because a value cannot be stored is made again in halves, so that it fails only for who brought the value.
+    Who is alone at the end of the turn goes on foot: a carrier's task would cost more than a small statement.
     """
 
     def __init__(
@@ -41,26 +42,48 @@ class Convoy(Generic[One, Answer]):
         self._carry, self._most, self._lanes, self._weigh = carry, most, lanes, weigh
         self._waiting: list[tuple[One, asyncio.Future[Answer]]] = []
         self._carriers: set[asyncio.Task[None]] = set()
+        self._on_foot = 0
 
     async def ask(self, one: One) -> Answer:
         """Return the answer for *one*."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((one, answer))
-        # The first who waits calls a carrier; it comes when this turn is over, and takes the others along.
-        if len(self._waiting) == 1:
-            self._call_carrier()
+        # The first who waits sees at the end of the turn who has come, and calls a carrier for all of them.
+        if len(self._waiting) == 1 and self._has_lane():
+            try:
+                await asyncio.sleep(0)
+                if len(self._waiting) == 1 and self._waiting[0][1] is answer and self._has_lane():
+                    self._waiting.clear()
+                    return await self._walk(one)
+            except asyncio.CancelledError:
+                answer.cancel()
+                raise
+            finally:
+                self._call_carrier()
         return await answer
 
+    async def _walk(self, one: One) -> Answer:
+        self._on_foot += 1
+        try:
+            [answer] = await self._carry([one])
+        finally:
+            self._on_foot -= 1
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _has_lane(self) -> bool:
+        return len(self._carriers) + self._on_foot < self._lanes
+
     def _call_carrier(self) -> None:
-        if len(self._carriers) < self._lanes:
+        if self._waiting and self._has_lane():
             self._carriers.add(carrier := asyncio.create_task(self._go()))
             carrier.add_done_callback(self._back)
 
     def _back(self, carrier: asyncio.Task[None]) -> None:
         self._carriers.discard(carrier)
         # Whoever asked since it found nobody waiting has called in vain.
-        if self._waiting:
-            self._call_carrier()
+        self._call_carrier()
 
     async def _go(self) -> None:
         while going := self._next():
@@ -77,8 +100,7 @@ class Convoy(Generic[One, Answer]):
             weight += self._weigh(self._waiting[count][0])
             count += 1
         going, self._waiting = self._waiting[:count], self._waiting[count:]
-        if self._waiting:
-            self._call_carrier()
+        self._call_carrier()
         return going
 
     async def _travel(self, going: Sequence[tuple[One, asyncio.Future[Answer]]]) -> None:

@@ -38,7 +38,7 @@ def enqueue_jobs(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
     if any(job.placement is not None for job in jobs):
         return enqueue_placed(jobs)
     if _are_alike(jobs):
-        return enqueue_alike(jobs)
+        return enqueue_alike(jobs) if len(jobs) > 1 else enqueue_one(jobs[0])
     return Statement("enqueue_jobs", _SQL["enqueue_jobs"], _columns(jobs), _handles)
 
 
@@ -101,23 +101,35 @@ def _are_alike(jobs: Sequence[NewJob]) -> bool:
 def enqueue_alike(jobs: Sequence[NewJob]) -> Statement[list[JobHandle]]:
     """Put in jobs without keys that differ in arguments and traces only; answers one handle for each."""
     _check_size(jobs)
-    first = jobs[0]
-    parameters = (
-        first.kind,
-        first.queue,
-        [job.args for job in jobs],
-        first.priority,
-        first.max_attempts,
-        first.timeout,
-        first.run_at and first.run_at.isoformat(),
-        first.delay,
-        first.retry,
-        array_literal(first.tags),
-        first.meta,
-        first.parent_id,
-        sparse([job.trace for job in jobs]),
+    args, traces = [job.args for job in jobs], sparse([job.trace for job in jobs])
+    return Statement("enqueue_alike", _SQL["enqueue_alike"], _shared(jobs[0], args, traces), _new)
+
+
+def enqueue_one(job: NewJob) -> Statement[list[JobHandle]]:
+    """Put in one job without keys; answers its handle."""
+    return Statement("enqueue_one", _SQL["enqueue_one"], _shared(job, job.args, job.trace), _new)
+
+
+def _shared(job: NewJob, args: str | list[str], trace: str | None | list[str | None]) -> tuple[Any, ...]:
+    return (
+        job.kind,
+        job.queue,
+        args,
+        job.priority,
+        job.max_attempts,
+        job.timeout,
+        job.run_at and job.run_at.isoformat(),
+        job.delay,
+        job.retry,
+        array_literal(job.tags),
+        job.meta,
+        job.parent_id,
+        trace,
     )
-    return Statement("enqueue_alike", _SQL["enqueue_alike"], parameters, _handles)
+
+
+def _new(rows: Sequence[Row]) -> list[JobHandle]:
+    return [JobHandle(row[0]) for row in rows]
 
 
 def array_literal(values: Sequence[str]) -> str:

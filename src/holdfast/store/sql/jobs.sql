@@ -10,16 +10,13 @@ from holdfast.enqueue_jobs(
 order by place;
 
 -- name: enqueue_alike
--- Puts jobs without keys in that differ in arguments $3 and traces $13 only, and wakes who is to know; answers id and status
--- in the order given.  It is the short way of enqueue_jobs, at two thirds of its cost for eight jobs and half for one.
+-- Puts jobs without keys in that differ in arguments $3 and traces $13 only, and wakes who is to know; answers ids in the order
+-- given.  It is the short way of enqueue_jobs, at two thirds of its cost for eight jobs.
 -- Locks nothing.  The transaction has its number before the jobs have their places: see next_place().
--- One job that is the first write of its transaction is told by its number: of more, equal notifications are sent once.
-with before as materialized (
-    select pg_current_xact_id_if_assigned() is null as is_first
-), writing as materialized (
-    select b.is_first, pg_current_xact_id() as number, holdfast.now() as moment from before b
+with writing as materialized (
+    select pg_current_xact_id() as number, holdfast.now() as moment
 ), asked as materialized (
-    select nextval('holdfast.jobs_id_seq') as id, u.arg, u.trace, u.nth, w.moment, w.is_first,
+    select nextval('holdfast.jobs_id_seq') as id, u.arg, u.trace, u.nth, w.moment,
            coalesce($7::text::timestamptz, w.moment + make_interval(secs => $8::double precision), w.moment) as due
     from writing w, unnest($3::text[]::jsonb[], $13::text[]) with ordinality as u(arg, trace, nth) where w.number is not null
 ), stored as (
@@ -28,25 +25,54 @@ with before as materialized (
     select a.id, $1::text, $2::text, a.arg, $4::smallint, $5::integer, $6::double precision,
            $9::text::jsonb, $10::text::text[], $11::text::jsonb, $12::bigint, a.trace, a.moment
     from asked a
+-- part: living
 ), lived as (
     insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, run_at)
     select a.id, a.id, $2::text, $1::text, $4::smallint,
            case when a.due > a.moment then 'scheduled' else 'available' end, a.due
     from asked a
 )
-select a.id, 'new',
+-- end of part
+select a.id,
        case
            when a.nth > 1 then null
+-- part: waking
            when a.due > a.moment then holdfast.wake_stager(a.due)
            when current_setting('transaction_isolation') <> 'read committed' or exists (
                select from holdfast.workers w
                where w.wakes_below > $4::smallint and w.state = 'online' and $2::text = any (w.queues)
-           ) then holdfast.wake(
-               array[$2::text], $4::smallint, case when a.is_first and cardinality($3::text[]) = 1 then a.id end
            )
+-- end of part
+           then holdfast.wake(array[$2::text], $4::smallint)
        end
 from asked a
 order by a.nth;
+
+-- name: enqueue_one
+-- Puts one job without keys in, and wakes who is to know; answers its id.  It is the short way of enqueue_alike, at three quarters
+-- of its cost: no array is read, and less is kept for later.  Locks nothing.  The transaction has its number before the job
+-- has its place, as there.  A worker is told of the job by its number where it is the first write of its transaction: of
+-- more, equal notifications are sent once.
+with asked as materialized (
+    select nextval('holdfast.jobs_id_seq') as id, w.is_first, w.moment,
+           coalesce($7::text::timestamptz, w.moment + make_interval(secs => $8::double precision), w.moment) as due
+    from (
+        select pg_current_xact_id_if_assigned() is null as is_first, pg_current_xact_id() as number, holdfast.now() as moment
+        offset 0
+    ) w where w.number is not null
+), stored as (
+    insert into holdfast.jobs (id, kind, queue, args, priority, max_attempts, timeout, retry, tags, meta,
+                               parent_id, trace, created_at)
+    select a.id, $1::text, $2::text, $3::text::jsonb, $4::smallint, $5::integer, $6::double precision,
+           $9::text::jsonb, $10::text::text[], $11::text::jsonb, $12::bigint, $13::text, a.moment
+    from asked a
+-- put in: living
+select a.id,
+       case
+-- put in: waking
+           then holdfast.wake(array[$2::text], $4::smallint, case when a.is_first then a.id end)
+       end
+from asked a;
 
 -- name: enqueue_placed
 -- Puts jobs in of which some are for runners: as enqueue_jobs, with a placement as JSON for each, null for any worker.
