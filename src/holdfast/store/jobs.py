@@ -110,7 +110,7 @@ def enqueue_one(job: NewJob) -> Statement[list[JobHandle]]:
     return Statement("enqueue_one", _SQL["enqueue_one"], _shared(job, job.args, job.trace), _new)
 
 
-def _shared(job: NewJob, args: str | list[str], trace: str | None | list[str | None]) -> tuple[Any, ...]:
+def _shared(job: NewJob, args: str | list[str], trace: str | list[str | None] | None) -> tuple[Any, ...]:
     return (
         job.kind,
         job.queue,
