@@ -105,6 +105,35 @@ async def test_a_claim_into_a_bundle_brings_what_any_claim_brings(scene: Scene) 
     assert history[:3] == history[3:]
 
 
+async def test_jobs_of_one_claim_keep_what_is_their_own(scene: Scene) -> None:
+    """Those that differ in terms stand in bundles of their own, those that differ in anything else do not."""
+    worker = await scene.worker()
+    own: list[dict[str, Any]] = [
+        {"args": '{"n": 1}', "meta": '{"m": 1}'},
+        {"args": '{"n": 2}', "timeout": 7.0},
+        {"args": '{"n": 3}', "retry": '{"kind": "fixed"}'},
+        {"args": '{"n": 4}', "tags": ["a", 'b"']},
+        {"args": '{"n": 5}', "trace": "00-1"},
+        {"args": '{"n": 6}', "max_attempts": 2},
+        {"args": '{"n": 7}', "priority": 1},
+        {"args": '{"n": 8}'},
+    ]
+    for options in own:
+        await scene.enqueue(**options)
+    jobs = await claim(scene, worker, limit=8, free=3)
+    names = [name for options in own for name in options]
+    best_first = [own[6], *own[:6], own[7]]
+    usual = ClaimedJob(0, 1, 0, KIND, "default", 5, 5, 300.0, "", None, "{}", None, None, 0.0, 0.0, False)
+    wanted = [{name: options.get(name, getattr(usual, name)) for name in names} for options in best_first]
+    assert [{name: getattr(job, name) for name in names} for job in jobs] == wanted
+    assert [job.started for job in jobs] == [True] * 3 + [False] * 5
+    bundles = [job.bundle for job in jobs]
+    assert bundles[1] == bundles[3] == bundles[4] == bundles[5] == bundles[7]
+    assert len({*bundles}) == 4
+    assert {*bundles} == {row[0] for row in await scene.db.fetch("select id from holdfast.bundles")}
+    assert await complete(scene, jobs) == sorted(job.id for job in jobs)
+
+
 def _with(job: ClaimedJob, facts: dict[str, Any]) -> dict[str, Any]:
     return {name: facts.get(name, getattr(job, name)) for name in job.__struct_fields__}
 

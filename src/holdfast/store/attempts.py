@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import starmap
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -14,11 +13,11 @@ import msgspec
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Complete, Fail, PutBack, Stop
 from holdfast.rules.marks import Horizon, from_the_start
+from holdfast.store.claimed import claimed, taken
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, is_any, numbers, sparse
 
 _SQL = blocks("attempts")
-_BEST_FIRST = attrgetter("priority", "place")
 _BY_ID = attrgetter("fence.job_id")
 
 # No end is told to be longer ago, in seconds: `delivery_horizon` waits as long for those that are under way.
@@ -79,13 +78,13 @@ class Demand:
 
 def claim_jobs(demand: Demand) -> Statement[list[ClaimedJob]]:
     """Claim from queues without limits."""
-    return Statement("claim_jobs", _SQL["claim_jobs"], _asked(demand), _claimed)
+    return Statement("claim_jobs", _SQL["claim_jobs"], _asked(demand), claimed)
 
 
 def claim_bundled(demand: Demand, kinds: Sequence[str]) -> Statement[list[ClaimedJob]]:
     """Claim from queues without limits, and put what is fresh and of these *kinds* into bundles."""
     parameters = (*_asked(demand), list(kinds))
-    return Statement("claim_bundled", _SQL["claim_bundled"], parameters, _claimed)
+    return Statement("claim_bundled", _SQL["claim_bundled"], parameters, taken)
 
 
 def _asked(demand: Demand) -> tuple[Any, ...]:
@@ -104,7 +103,7 @@ def _asked(demand: Demand) -> tuple[Any, ...]:
 def claim_announced(demand: Demand, job_id: int) -> Statement[list[ClaimedJob]]:
     """Claim this job if it is one of a queue without limits that nobody has yet."""
     parameters = (demand.worker_id, job_id, list(demand.kinds))
-    return Statement("claim_announced", _SQL["claim_announced"], parameters, _claimed)
+    return Statement("claim_announced", _SQL["claim_announced"], parameters, claimed)
 
 
 def lock_limits(queue: str) -> Statement[list[object]]:
@@ -123,12 +122,7 @@ def claim_limited(demand: Demand, queue: str, bundling: Sequence[str] = ()) -> S
         demand.more,
         list(bundling),
     )
-    return Statement("claim_limited", _SQL["claim_limited"], parameters, _claimed)
-
-
-def _claimed(rows: Sequence[Row]) -> list[ClaimedJob]:
-    # RETURNING promises no order: strict priority, then oldest first, is restored here.
-    return sorted(starmap(ClaimedJob, rows), key=_BEST_FIRST)
+    return Statement("claim_limited", _SQL["claim_limited"], parameters, taken)
 
 
 def find_leftovers(

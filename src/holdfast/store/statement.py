@@ -34,6 +34,12 @@ def numbers(values: Sequence[float | None]) -> str:
     return "{" + msgspec.json.encode(values).decode()[1:-1] + "}"
 
 
+def read_numbers(text: str) -> list[Any]:
+    """Return what the text of a PostgreSQL array of numbers says; see `numbers`."""
+    read: list[Any] = msgspec.json.decode("[" + text[1:-1] + "]")
+    return read
+
+
 def sparse(values: list[T | None]) -> list[T | None]:
     """Return *values*, or none at all where none says anything: unnest() gives as many nulls for those."""
     return values if any(value is not None for value in values) else []

@@ -154,11 +154,14 @@ as $$
     where exists (select from holdfast.routes r where r.queue = q);
 $$;
 
--- What a claim answers, and in this order; see ClaimedJob.
+-- What a claim answers, and in this order; see ClaimedJob.  A row without an id stands for all jobs of a bundle, which is claimed for
+-- the first time: what they do not share is in the arrays at the end, in order of id, where of the first *running* handlers begin.
+-- Of numbers they are the text of arrays: those themselves a driver has to ask for before it can read them.
 create type holdfast.claimed_job as (
     id bigint, attempt integer, failures integer, kind text, queue text, priority integer, max_attempts integer,
     timeout double precision, args text, retry text, meta text, tags text[], trace text, enqueued double precision,
-    claimed double precision, started boolean, place bigint, suspect boolean, ahead boolean, is_held boolean, bundle bigint
+    claimed double precision, started boolean, place bigint, suspect boolean, ahead boolean, is_held boolean, bundle bigint,
+    running integer, ids text, every_args text[], every_enqueued text, every_extra text[]
 );
 
 -- Claims up to *wanted* jobs from one queue under its limit for the fleet and for each concurrency key.  The first *free*

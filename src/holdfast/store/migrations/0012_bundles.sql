@@ -117,8 +117,9 @@ left join holdfast.unfinished_jobs l on l.job_id = j.id
 left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true;
 
 -- Claims the jobs *ids* for worker *taker*, those of *starting* as running, those of *early* ahead of permits; who is in *held* has that
--- attempt already.  What is fresh and of one of the kinds *bundling* goes from live_jobs into bundles, one for each queue, kind and
--- priority; whatever has a past, a unique key or a parent, or is to run as of an earlier time, is claimed where it is.
+-- attempt already.  What is fresh and of one of the kinds *bundling* goes from live_jobs into bundles, one for each queue, kind,
+-- priority, limit of attempts and timeout; whatever has a past, a unique key or a parent, or is to run as of an earlier time, is claimed
+-- where it is.  A bundle is one row of the answer: a column for each job of what few jobs have would cost each a quarter more.
 -- Part of a claim, which has locked the rows, the worker's own, and the limits of queues that have some.
 create function holdfast.take_jobs(
     taker bigint, ids bigint[], starting bigint[], early bigint[], held bigint[], bundling text[], present timestamptz
@@ -128,9 +129,10 @@ language plpgsql
 as $$
 declare
     taken integer := 0;
+    bundle holdfast.claimed_job;
 begin
     if cardinality(bundling) > 0 then
-        return query with taken as (
+        for bundle in with taken as (
             delete from holdfast.live_jobs l using holdfast.jobs j
             where l.job_id = any (ids)
               and j.id >= l.job_id and j.id <= l.job_id and j.revision = 0 and j.created_at = l.run_at
@@ -138,20 +140,34 @@ begin
               and num_nulls(l.unique_key, l.parent_id, l.family_id, l.cancel_requested_at) = 4
             returning l.job_id, l.kind, l.queue, l.priority, l.concurrency_key, j.max_attempts, j.timeout, j.args, j.retry, j.meta,
                       j.tags, j.trace, j.created_at, l.job_id = any (starting) as is_started
+        ), alike as materialized (
+            select t.queue, t.kind, t.priority, t.max_attempts, t.timeout, count(*) filter (where t.is_started) as running,
+                   array_agg(t.job_id) as job_ids,
+                   case when count(t.concurrency_key) > 0 then array_agg(t.concurrency_key) end as keys,
+                   array_agg(t.args::text) as every_args, array_agg(date_part('epoch', t.created_at)) as every_enqueued,
+                   case when count(t.extra) > 0 then array_agg(t.extra) end as every_extra
+            from (
+                select f.*, case when num_nulls(f.retry, f.trace) < 2 or f.meta <> '{}' or f.tags <> '{}' then
+                    json_build_array(f.retry::text, f.meta::text, nullif(f.tags, '{}'), f.trace)::text
+                end as extra
+                from taken f order by f.job_id
+            ) t
+            group by t.queue, t.kind, t.priority, t.max_attempts, t.timeout
         ), bundled as (
             insert into holdfast.bundles (worker_id, queue, kind, priority, claimed_at, running, job_ids, keys, gone)
-            select taker, t.queue, t.kind, t.priority, present, count(*) filter (where t.is_started),
-                   array_agg(t.job_id order by t.job_id),
-                   case when count(t.concurrency_key) > 0 then array_agg(t.concurrency_key order by t.job_id) end,
-                   repeat('0', count(*)::integer)::varbit
-            from taken t group by t.queue, t.kind, t.priority
-            returning id, queue, kind, priority
+            select taker, a.queue, a.kind, a.priority, present, a.running, a.job_ids, a.keys,
+                   repeat('0', cardinality(a.job_ids))::varbit
+            from alike a
+            returning id, job_ids[1] as first
         )
-        select t.job_id, 1, 0, t.kind, t.queue, t.priority::integer, t.max_attempts, t.timeout, t.args::text, t.retry::text,
-               t.meta::text, nullif(t.tags, '{}'), t.trace, date_part('epoch', t.created_at), date_part('epoch', present),
-               t.is_started, t.job_id, false, false, false, b.id
-        from taken t join bundled b on b.kind = t.kind and b.queue = t.queue and b.priority = t.priority;
-        get diagnostics taken = row_count;
+        select null, 1, 0, a.kind, a.queue, a.priority::integer, a.max_attempts, a.timeout, null, null, '{}', null, null, null,
+               date_part('epoch', present), null, null, false, false, false, b.id, a.running::integer, a.job_ids::text,
+               a.every_args, a.every_enqueued::text, a.every_extra
+        from alike a join bundled b on b.first = a.job_ids[1]
+        loop
+            taken := taken + cardinality(bundle.every_args);
+            return next bundle;
+        end loop;
     end if;
     if taken < cardinality(ids) then
         return query update holdfast.live_jobs l
@@ -164,7 +180,7 @@ begin
         returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
                   j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
                   date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect, l.ahead, l.job_id = any (held),
-                  null::bigint;
+                  null::bigint, null::integer, null::text, null::text[], null::text, null::text[];
     end if;
 end
 $$;

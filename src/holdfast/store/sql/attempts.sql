@@ -56,9 +56,8 @@ returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer,
           date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect;
 
 -- name: claim_bundled
--- Claims as claim_jobs does, and takes what is fresh, and of kinds $8, out of live_jobs into bundles, one for each queue, kind and
--- priority.  Whatever has a past, a key or a parent, or is to run as of an earlier time, is claimed where it is.  Locks as claim_jobs
--- does.  Zero rows: as there.
+-- Claims as claim_jobs does, and takes what is fresh, and of kinds $8, out of live_jobs into bundles, each of them one row of the
+-- answer, as take_jobs in the migrations says.  Locks as claim_jobs does.  Zero rows: as there.
 -- put in: picking
 select taken.* from picked p cross join lateral holdfast.take_jobs(
     $1::bigint, p.ids, p.ids[:$4::integer], '{}', '{}', $8::text[], holdfast.now()) taken;
