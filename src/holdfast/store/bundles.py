@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import pairwise
+from itertools import accumulate
 
 import msgspec
 
 from holdfast.store.attempts import Ended
 from holdfast.store.sqlfile import blocks
-from holdfast.store.statement import Row, Statement, column, numbers
+from holdfast.store.statement import Row, Statement, column, numbers, sparse
 
 _SQL = blocks("bundles")
 
@@ -17,31 +17,28 @@ _SQL = blocks("bundles")
 AT_ONCE = 4
 # Where an attempt stands: in which bundle, how many jobs that had, and which of them this is, from 0.
 Tie = tuple[int, int, int]
+_ENDS = ord("1")
 
 
 def complete_bundled(ended: Sequence[tuple[Tie, Ended]]) -> Statement[list[int]]:
     """End attempts that are completed and stand in bundles; answers the jobs that it has ended."""
-    starts = dict[int, int]()
-    seconds = list[float | None]()
-    results = dict[int, str]()
+    parts = dict[int, tuple[bytearray, list[int], list[Ended]]]()
     for (bundle, size, nth), one in ended:
-        start = starts.get(bundle)
-        if start is None:
-            start = starts[bundle] = len(seconds)
-            seconds += [None] * size
-        seconds[start + nth] = one.seconds
-        result = one.decision.result  # type: ignore[union-attr]  # completed, as was said
-        if result is not None:
-            results[start + nth] = result
-    bits = "".join(["0" if one is None else "1" for one in seconds])
-    begins = [*starts.values()]
-    masks = [bits[begin:end] for begin, end in pairwise([*begins, None])]
+        part = parts.get(bundle)
+        if part is None:
+            part = parts[bundle] = bytearray(b"0" * size), [], []
+        mask, places, ends = part
+        mask[nth] = _ENDS
+        places.append(nth + 1)
+        ends.append(one)
+    in_order = [one for *_, ends in parts.values() for one in ends]
     parameters = (
-        numbers([*starts]),
-        masks,
-        numbers(begins),
-        numbers(seconds),
-        [results.get(place) for place in range(len(seconds))] if results else [],
+        numbers([*parts]),
+        [mask.decode() for mask, *_ in parts.values()],
+        numbers([*accumulate(len(places) for _, places, _ in parts.values())]),
+        numbers([place for _, places, _ in parts.values() for place in places]),
+        numbers([one.seconds for one in in_order]),
+        sparse([one.decision.result for one in in_order]),  # type: ignore[union-attr]  # completed, as was said
     )
     return Statement("complete_bundled", _SQL["complete_bundled"], parameters, _ended)
 

@@ -2,13 +2,17 @@
 
 -- name: complete_bundled
 -- Completes attempts that are in bundles $1, and their jobs: what complete_jobs does for those in live_jobs, at half its price.
--- For each bundle $2 has a bit for each of its jobs, set where it ends, and $3 is where the bundle begins in $4 and $5, which
--- have for each job how many seconds its handler ran and its result; $5 is empty where there are none.
+-- For each bundle $2 has a bit for each of its jobs, set where it ends, and $3 says how many of $4 to $6 are of this one and those
+-- before it.  $4 to $6 have for each job that ends its place in the bundle, from 1, how many seconds its handler ran, and its
+-- result; $6 is empty where there are none.
 -- Locks the bundles in order of id.  A job that is missing from the answer is not in its bundle any more, for its end is recorded or
 -- somebody has taken it out, and nothing of it was written.
 with ending as materialized (
-    select b.id, b.worker_id, b.queue, b.kind, b.claimed_at, b.job_ids, b.gone, e.mask, e.first
-    from unnest($1::text::bigint[], $2::text[]::varbit[], $3::text::integer[]) as e (id, mask, first)
+    select b.id, b.worker_id, b.queue, b.kind, b.claimed_at, b.job_ids, b.gone, e.mask, e.until, e.since
+    from (
+        select t.*, lag(t.until, 1, 0) over (order by t.nth) + 1 as since
+        from unnest($1::text::bigint[], $2::text[]::varbit[], $3::text::integer[]) with ordinality as t (id, mask, until, nth)
+    ) e
     join holdfast.bundles b on b.id = any (array[e.id])
     order by b.id for update of b
 ), emptied as (
@@ -19,16 +23,18 @@ with ending as materialized (
 ), ended as (
     insert into holdfast.finished_completed (job_id, queue, kind, outcome, attempt, failures, worker_id, claimed_at,
                                              started_at, finished_at, result)
-    select u.job_id, e.queue, e.kind, 'completed', 1, 0, e.worker_id, e.claimed_at,
+    select e.job_ids[u.place], e.queue, e.kind, 'completed', 1, 0, e.worker_id, e.claimed_at,
            greatest(e.claimed_at, holdfast.now() - make_interval(secs => u.seconds)), greatest(e.claimed_at, holdfast.now()),
            u.result::jsonb
-    from ending e
+    -- A slice, so that the ids are read from where long values are once for each bundle.
+    from (select e.queue, e.kind, e.worker_id, e.claimed_at, e.since, e.until, e.job_ids[1:] as job_ids, e.mask & ~e.gone as fresh
+          from ending e offset 0) e
     cross join lateral unnest(
-        e.job_ids,
-        (select $4::text::double precision[])[e.first + 1:e.first + length(e.gone)],
-        (select $5::text[])[e.first + 1:e.first + length(e.gone)]
-    ) with ordinality as u (job_id, seconds, result, nth)
-    where get_bit(e.mask & ~e.gone, u.nth::integer - 1) = 1
+        (select $4::text::integer[])[e.since:e.until],
+        (select $5::text::double precision[])[e.since:e.until],
+        (select $6::text[])[e.since:e.until]
+    ) as u (place, seconds, result)
+    where get_bit(e.fresh, u.place - 1) = 1
     returning job_id
 )
 select coalesce(json_agg(e.job_id), '[]')::text from ended e;
