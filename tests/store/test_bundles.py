@@ -138,6 +138,17 @@ def _with(job: ClaimedJob, facts: dict[str, Any]) -> dict[str, Any]:
     return {name: facts.get(name, getattr(job, name)) for name in job.__struct_fields__}
 
 
+async def test_an_end_that_is_told_twice_at_once_is_written_once(scene: Scene) -> None:
+    """Also beside others, of this bundle and of another one."""
+    worker = await scene.worker()
+    await scene.enqueue(2)
+    await scene.enqueue(2, priority=1)
+    jobs = await claim(scene, worker, limit=4)
+    assert await complete(scene, jobs, *jobs, *jobs) == sorted(job.id for job in jobs)
+    history = await scene.db.fetch("select job_id from holdfast.finished_jobs order by 1")
+    assert [row[0] for row in history] == sorted(job.id for job in jobs)
+
+
 async def test_only_what_is_fresh_and_plain_goes_into_a_bundle(scene: Scene) -> None:
     """Whatever has a past, a parent, a unique key or another time is claimed where it is."""
     worker = await scene.worker()

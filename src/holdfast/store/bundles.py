@@ -28,9 +28,11 @@ def complete_bundled(ended: Sequence[tuple[Tie, Ended]]) -> Statement[list[int]]
         if part is None:
             part = parts[bundle] = bytearray(b"0" * size), [], []
         mask, places, ends = part
-        mask[nth] = _ENDS
-        places.append(nth + 1)
-        ends.append(one)
+        # Whoever is told twice ends once.
+        if mask[nth] != _ENDS:
+            mask[nth] = _ENDS
+            places.append(nth + 1)
+            ends.append(one)
     in_order = [one for *_, ends in parts.values() for one in ends]
     parameters = (
         numbers([*parts]),
