@@ -22,7 +22,10 @@ _NO_EXTRA = (None, "{}", None, None)
 def claimed(rows: Sequence[Row]) -> list[ClaimedJob]:
     """Read a row for each job."""
     # RETURNING promises no order: strict priority, then oldest first, is restored here.
-    return sorted(starmap(ClaimedJob, rows), key=_BEST_FIRST)
+    jobs = list(starmap(ClaimedJob, rows))
+    if len(jobs) > 1:
+        jobs.sort(key=_BEST_FIRST)
+    return jobs
 
 
 def taken(rows: Sequence[Row]) -> list[ClaimedJob]:

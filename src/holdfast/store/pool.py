@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import asyncpg
 
@@ -40,11 +39,11 @@ class Pool:
             raise SettingInvalid(msg)
         self._connect, self._size, self._longest_idle = connect, size, longest_idle
         self._loop = asyncio.get_running_loop()
-        # Each with the time since when it is idle: the first for longest.  While there is one, nobody waits.
-        self._idle: list[tuple[Connection, float]] = []
-        self._lent: set[Connection] = set()
+        # Each with the statements that it has run, and the time since when it is idle: the first for longest.
+        # While there is one, nobody waits.
+        self._idle: list[tuple[Connection, set[str], float]] = []
+        self._lent: dict[Connection, set[str]] = {}
         self._opening = 0
-        self._plans: WeakKeyDictionary[Connection, set[str]] = WeakKeyDictionary()
         self.lost = 0
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -54,24 +53,22 @@ class Pool:
     def take_idle(self, statement: str = "") -> Connection | None:
         """Lend a connection for *statement* if one is idle: all that it takes most of the time."""
         while self._idle:
-            connection, _ = self._idle.pop(self._best(statement))
+            connection, plans, _ = self._idle.pop(self._best(statement))
             if not connection.is_closed():
-                self._lent.add(connection)
+                self._lent[connection] = plans
                 return connection
             self.lost += 1
         return None
 
     def _best(self, statement: str) -> int:
         for n in range(len(self._idle) - 1, -1, -1):
-            if statement in self._plans.get(self._idle[n][0], ()):
+            if statement in self._idle[n][1]:
                 return n
         return -1
 
     def has_run(self, connection: Connection, statement: str) -> None:
-        """Note that a connection has run a statement of this name."""
-        if connection not in self._plans:
-            self._plans[connection] = set()
-        self._plans[connection].add(statement)
+        """Note that a connection that is lent has run a statement of this name."""
+        self._lent[connection].add(statement)
 
     async def take(self) -> Connection:
         """Lend a connection: an idle one, a new one, or the next one that is given back."""
@@ -86,15 +83,15 @@ class Pool:
 
     def give_back(self, connection: Connection) -> None:
         """Take back a connection; one that is closed or in a transaction is never lent again."""
-        self._lent.remove(connection)
+        plans = self._lent.pop(connection)
         if connection.is_closed() or connection.is_in_transaction():
             self.lost += 1
             connection.terminate()
         elif (waiter := self._next_waiter()) is not None:
-            self._lent.add(connection)
+            self._lent[connection] = plans
             waiter.set_result(connection)
         else:
-            self._idle.append((connection, self._loop.time()))
+            self._idle.append((connection, plans, self._loop.time()))
             if self._timer is None:
                 self._timer = self._loop.call_later(self._longest_idle, self._close_unused)
         if self._waiting or self._closed:
@@ -108,13 +105,13 @@ class Pool:
             async with asyncio.timeout(longest):
                 await self._all_back.wait()
                 # One that died meanwhile cannot be closed in good order, and needs not be.
-                await asyncio.gather(*(idle.close() for idle, _ in self._idle), return_exceptions=True)
+                await asyncio.gather(*(idle.close() for idle, *_ in self._idle), return_exceptions=True)
         except TimeoutError:
             pass
         finally:
             if self._timer is not None:
                 self._timer.cancel()
-            for connection in (*self._lent, *(idle for idle, _ in self._idle)):
+            for connection in (*self._lent, *(idle for idle, *_ in self._idle)):
                 connection.terminate()
             self._idle.clear()
 
@@ -127,7 +124,7 @@ class Pool:
             if self._closed:
                 connection.terminate()
                 raise _turned_away()
-            self._lent.add(connection)
+            self._lent[connection] = set()
             return connection
         finally:
             self._opening -= 1
@@ -148,7 +145,7 @@ class Pool:
             raise
         if connection is not None and connection.is_closed():
             # It died on the way here: what is left of it is its place.
-            self._lent.remove(connection)
+            del self._lent[connection]
             self._opening += 1
             return None
         return connection
@@ -182,10 +179,10 @@ class Pool:
         """Close what was idle for too long, and look again when that may be true of another."""
         self._timer = None
         now = self._loop.time()
-        while self._idle and self._idle[0][1] + self._longest_idle <= now:
+        while self._idle and self._idle[0][-1] + self._longest_idle <= now:
             self._idle.pop(0)[0].terminate()
         if self._idle:
-            self._timer = self._loop.call_at(self._idle[0][1] + self._longest_idle, self._close_unused)
+            self._timer = self._loop.call_at(self._idle[0][-1] + self._longest_idle, self._close_unused)
 
 
 def _turned_away() -> DatabaseUnavailable:

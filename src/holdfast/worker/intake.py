@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Set
 from dataclasses import replace
@@ -117,10 +118,11 @@ class Intake:
         """Claim this job for a free slot, if it is one of a queue without limits that nobody has yet."""
         # Whoever begins anew meanwhile is another worker.
         demand = self._of_one
-        with self.strays.claiming():
+        with self.strays:
             claimed = await self._claims.run(attempts.claim_announced(demand, job_id))
         self._keep(demand, claimed)
-        self._tell(claimed)
+        # Behind the slot that is called, for nobody waits to hear of it.
+        asyncio.get_running_loop().call_soon(self._tell, claimed)
         return bool(claimed)
 
     async def claim_better(
@@ -158,7 +160,7 @@ class Intake:
         return Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=limit, free=free)
 
     async def _ask(self, demand: Demand, *, is_limited: bool, below: int | None = None) -> list[ClaimedJob]:
-        with self.strays.claiming():
+        with self.strays:
             if is_limited:
                 queue = demand.queues[0]
                 limited_claim = attempts.claim_limited(demand, queue, self._bundles.wanted(demand))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from holdfast.rules.outcome import released
 from holdfast.store import attempts
@@ -22,18 +20,22 @@ SELDOM = 300.0
 
 
 class Strays:
-    """Finds jobs that the database says a worker holds, and that it does not know of, and gives them back."""
+    """Finds jobs that the database says a worker holds, and that it does not know of, and gives them back.
+
+    Hold it around each claim, by `with`.
+    """
 
     def __init__(self, database: Database, held: Held, bundles: Bundles, reporter: Reporter) -> None:
         self._database, self._held, self._bundles, self._reporter = database, held, bundles, reporter
         self._in_doubt, self._doubted_at, self._looked_at = False, -math.inf, time.monotonic()
 
-    @contextmanager
-    def claiming(self) -> Iterator[None]:
-        """Hold around a claim: where it does not end well, its answer is lost."""
+    def __enter__(self) -> None:
+        """Begin a claim: where it does not end well, its answer is lost."""
         self._in_doubt = True
-        yield
-        self._in_doubt = False
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """End a claim."""
+        self._in_doubt = kind is not None
 
     @property
     def are_due(self) -> bool:

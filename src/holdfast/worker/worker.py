@@ -49,6 +49,7 @@ class Worker:
 
     def __init__(self, app: App, database: Database, config: WorkerConfig, events: Events) -> None:
         self.config, self.events, self.held = config, events, Held()
+        self._queues = frozenset(config.queues)
         self._app, self._database = app, database
         self._buffer, self.bundles = Buffer(), Bundles(database)
         self.permits = Permits(self._buffer, config.prefetch)
@@ -97,7 +98,7 @@ class Worker:
     async def start(self) -> None:
         """Register and begin to claim."""
         await self.open()
-        if unused := self.config_queues.difference(self._app.queues()):
+        if unused := self._queues.difference(self._app.queues()):
             self.events.emit("queues.unused", queues=", ".join(sorted(unused)))
         for service in (self.attention, self.slots, self.claimer):
             await service.start()
@@ -186,14 +187,9 @@ class Worker:
 
     def _call(self, rest: str, job_id: int | None = None) -> None:
         best, _, names = rest.partition(":")
-        queues = None if names == "*" else self.config_queues.intersection(names.split(","))
+        queues = None if names == "*" else self._queues.intersection(names.split(","))
         if queues is None or queues:
             self.claimer.call(int(best), queues, job_id)
-
-    @property
-    def config_queues(self) -> frozenset[str]:
-        """The queues this worker works on."""
-        return frozenset(self.config.queues)
 
     async def _register(self) -> None:
         host = socket.gethostname()
