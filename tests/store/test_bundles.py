@@ -138,6 +138,24 @@ def _with(job: ClaimedJob, facts: dict[str, Any]) -> dict[str, Any]:
     return {name: facts.get(name, getattr(job, name)) for name in job.__struct_fields__}
 
 
+@pytest.mark.parametrize("plan", ["enable_hashagg", "enable_sort", "enable_incremental_sort"])
+async def test_a_bundle_has_its_jobs_in_order_by_whatever_plan(scene: Scene, plan: str) -> None:
+    """The worker knows by its id which bit is whose, so neither hash nor sort may put them elsewhere."""
+    worker = await scene.worker()
+    for n in range(60):
+        await scene.enqueue(1, timeout=float(1 + n % 3), priority=n % 2, args=f'{{"n": {n}}}')
+    async with scene.db.database.transaction() as connection:
+        await connection.execute(f"set local {plan} = off")
+        jobs = await claim(scene, worker, limit=60, free=20, connection=connection)
+    stored = await scene.db.fetch("select id, job_ids, running from holdfast.bundles")
+    assert len(stored) == 6
+    for bundle, job_ids, running in stored:
+        assert job_ids == sorted(job_ids) == [job.id for job in jobs if job.bundle == bundle]
+        assert running == sum(job.started for job in jobs if job.bundle == bundle)
+    assert [job.args for job in sorted(jobs, key=lambda job: job.id)] == [f'{{"n": {n}}}' for n in range(60)]
+    assert await complete(scene, jobs, *jobs[::7]) == sorted(job.id for job in jobs[::7])
+
+
 async def test_an_end_that_is_told_twice_at_once_is_written_once(scene: Scene) -> None:
     """Also beside others, of this bundle and of another one."""
     worker = await scene.worker()

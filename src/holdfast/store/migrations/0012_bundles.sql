@@ -150,7 +150,9 @@ begin
                 select f.*, case when num_nulls(f.retry, f.trace) < 2 or f.meta <> '{}' or f.tags <> '{}' then
                     json_build_array(f.retry::text, f.meta::text, nullif(f.tags, '{}'), f.trace)::text
                 end as extra
-                from taken f order by f.job_id
+                from taken f
+                -- By all that they are grouped by: so there is no plan that puts the jobs of a bundle in another order.
+                order by f.queue, f.kind, f.priority, f.max_attempts, f.timeout, f.job_id
             ) t
             group by t.queue, t.kind, t.priority, t.max_attempts, t.timeout
         ), bundled as (
