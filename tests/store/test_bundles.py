@@ -11,13 +11,12 @@ import pytest
 
 import holdfast
 from holdfast.client.operator import Operator
-from holdfast.model.job import ClaimedJob, JobState
+from holdfast.model.job import ClaimedJob, JobState, Tie
 from holdfast.model.outcome import Complete, Outcome, PutBack
 from holdfast.model.selection import JobFilter
 from holdfast.rules.intervention import Intervention
 from holdfast.store import attempts, bundles, jobs, overview, workers
 from holdfast.store.attempts import Demand, Ended, Returned
-from holdfast.store.bundles import Tie
 from holdfast.store.database import Connection
 from tests.store.scene import KIND, Scene, fence
 
@@ -48,14 +47,8 @@ async def claim(
 
 
 def ties(claimed: Sequence[ClaimedJob]) -> dict[int, Tie]:
-    """Where these jobs, all that a claim has brought, stand."""
-    found = dict[int, list[int]]()
-    for job in claimed:
-        if job.bundle is not None:
-            found.setdefault(job.bundle, []).append(job.id)
-    return {
-        job_id: (bundle, len(ids), nth) for bundle, ids in found.items() for nth, job_id in enumerate(ids)
-    }
+    """Where these jobs stand."""
+    return {job.id: job.tie for job in claimed if job.tie is not None}
 
 
 async def complete(
@@ -97,7 +90,7 @@ async def test_a_claim_into_a_bundle_brings_what_any_claim_brings(scene: Scene) 
     bundled = await claim(scene, worker, limit=3, free=1)
     assert len({job.bundle for job in bundled} - {None}) == 1
     assert await complete(scene, bundled) == [job.id for job in bundled]
-    ignored = {"id": 0, "place": 0, "bundle": None, "enqueued": 0.0, "claimed": 0.0}
+    ignored = {"id": 0, "place": 0, "tie": None, "enqueued": 0.0, "claimed": 0.0}
     facts = [[_with(job, ignored) for job in claimed] for claimed in (plain, bundled)]
     assert facts[0] == facts[1]
     assert [job.started for job in bundled] == [True, False, False]
@@ -151,6 +144,8 @@ async def test_a_bundle_has_its_jobs_in_order_by_whatever_plan(scene: Scene, pla
     assert len(stored) == 6
     for bundle, job_ids, running in stored:
         assert job_ids == sorted(job_ids) == [job.id for job in jobs if job.bundle == bundle]
+        places = [job.tie for job in jobs if job.bundle == bundle]
+        assert places == [(bundle, len(job_ids), nth) for nth in range(len(job_ids))]
         assert running == sum(job.started for job in jobs if job.bundle == bundle)
     assert [job.args for job in sorted(jobs, key=lambda job: job.id)] == [f'{{"n": {n}}}' for n in range(60)]
     assert await complete(scene, jobs, *jobs[::7]) == sorted(job.id for job in jobs[::7])

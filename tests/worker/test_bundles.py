@@ -292,7 +292,8 @@ async def test_jobs_of_a_key_run_one_after_the_other_in_bundles_too(
 
 def claimed(first: int, count: int, bundle: int | None = 7) -> list[Any]:
     """Jobs as a claim brings them."""
-    return [SimpleNamespace(id=first + nth, bundle=bundle) for nth in range(count)]
+    ties = [None if bundle is None else (bundle, count, nth) for nth in range(count)]
+    return [SimpleNamespace(id=first + nth, tie=tie) for nth, tie in enumerate(ties)]
 
 
 async def test_a_worker_that_takes_its_bundles_apart_makes_fewer(db: ThrowawayDatabase) -> None:

@@ -14,6 +14,9 @@ DEFAULT_PRIORITY = 5
 DEFAULT_MAX_ATTEMPTS = 5
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 
+# Where an attempt stands: in which bundle, how many jobs that had, and which of them this is, from 0.
+Tie = tuple[int, int, int]
+
 
 class JobState(StrEnum):
     """Where a job stands.  The last three are for ever."""
@@ -97,7 +100,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     *suspect* is True where the worker of a former attempt died that seemed not to have begun.
     *ahead* is True for a job without a permit of its limited queue; one that *is_held* was claimed so before,
     and has one now.
-    *bundle* is the bundle that it stands in; None: it has a row of its own.
+    *tie* says where it stands in a bundle; None: it has a row of its own.
     """
 
     id: int
@@ -120,7 +123,12 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     suspect: bool = False
     ahead: bool = False
     is_held: bool = False
-    bundle: int | None = None
+    tie: Tie | None = None
+
+    @property
+    def bundle(self) -> int | None:
+        """The bundle that it stands in."""
+        return None if self.tie is None else self.tie[0]
 
     @property
     def enqueued_at(self) -> datetime:

@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import msgspec
 
+from holdfast.model.job import Tie
 from holdfast.store.attempts import Ended
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, numbers, sparse
@@ -15,8 +16,6 @@ _SQL = blocks("bundles")
 
 # How many bundles are taken apart at once, so that a rescue comes in batches.
 AT_ONCE = 4
-# Where an attempt stands: in which bundle, how many jobs that had, and which of them this is, from 0.
-Tie = tuple[int, int, int]
 _ENDS = ord("1")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, repeat, starmap
+from itertools import chain, count, repeat, starmap
 from operator import attrgetter
 from typing import Any
 
@@ -49,7 +49,15 @@ def _unbundled(row: Row) -> list[ClaimedJob]:
     # What all of them share is repeated.
     columns: dict[str, Iterable[Any]] = dict(zip(_FIELDS, map(repeat, row), strict=False))
     started = chain(repeat(True, running), repeat(False))
-    columns |= {"id": ids, "place": ids, "args": args, "enqueued": enqueued, "started": started}
+    ties = zip(columns["tie"], repeat(len(ids)), count())
+    columns |= {
+        "id": ids,
+        "place": ids,
+        "args": args,
+        "enqueued": enqueued,
+        "started": started,
+        "tie": ties,
+    }
     if extra is not None:
         columns |= zip(_EXTRA, zip(*map(_read_extra, extra), strict=True), strict=True)
     return list(map(ClaimedJob, *columns.values()))

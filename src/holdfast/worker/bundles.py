@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import repeat
 
-from holdfast.model.job import ClaimedJob
+from holdfast.model.job import ClaimedJob, Tie
 from holdfast.model.outcome import Complete
 from holdfast.store import bundles
 from holdfast.store.attempts import Demand, Ended, Fence
-from holdfast.store.bundles import Tie
 from holdfast.store.database import Database
 
 # So many jobs of one claim are worth a bundle.
@@ -69,17 +67,11 @@ class Bundles:
         return () if self._claims_to_rest else self.kinds
 
     def took(self, claimed: Sequence[ClaimedJob]) -> None:
-        """Remember where the jobs of a claim stand: in a bundle they are in order of id."""
+        """Remember where the jobs of a claim stand."""
         self._brought = self._brought[1], len(claimed)
-        found = dict[int, list[int]]()
-        for job in claimed:
-            if job.bundle is not None:
-                found.setdefault(job.bundle, []).append(job.id)
-        for bundle, job_ids in found.items():
-            size = len(job_ids)
-            job_ids.sort()
-            self._ties.update(zip(job_ids, zip(repeat(bundle), repeat(size), range(size)), strict=False))
-            self._taken += size
+        ties = {job.id: job.tie for job in claimed if job.tie is not None}
+        self._ties.update(ties)
+        self._taken += len(ties)
 
     def divide(self, batch: list[Ended]) -> tuple[list[tuple[Tie, Ended]], list[Ended]]:
         """Return those that `complete` can end, and the others."""
