@@ -51,6 +51,11 @@ def ties(claimed: Sequence[ClaimedJob]) -> dict[int, Tie]:
     return {job.id: job.tie for job in claimed if job.tie is not None}
 
 
+def bundle_of(job: ClaimedJob) -> int | None:
+    """The bundle that a job stands in."""
+    return job.tie and job.tie[0]
+
+
 async def complete(
     scene: Scene,
     claimed: Sequence[ClaimedJob],
@@ -88,7 +93,7 @@ async def test_a_claim_into_a_bundle_brings_what_any_claim_brings(scene: Scene) 
     await scene.run(attempts.complete_jobs([Ended(fence(job), Complete(), 0.1) for job in plain]))
     await scene.enqueue(3, **options)
     bundled = await claim(scene, worker, limit=3, free=1)
-    assert len({job.bundle for job in bundled} - {None}) == 1
+    assert len({bundle_of(job) for job in bundled} - {None}) == 1
     assert await complete(scene, bundled) == [job.id for job in bundled]
     ignored = {"id": 0, "place": 0, "tie": None, "enqueued": 0.0, "claimed": 0.0}
     facts = [[_with(job, ignored) for job in claimed] for claimed in (plain, bundled)]
@@ -120,7 +125,7 @@ async def test_jobs_of_one_claim_keep_what_is_their_own(scene: Scene) -> None:
     wanted = [{name: options.get(name, getattr(usual, name)) for name in names} for options in best_first]
     assert [{name: getattr(job, name) for name in names} for job in jobs] == wanted
     assert [job.started for job in jobs] == [True] * 3 + [False] * 5
-    bundles = [job.bundle for job in jobs]
+    bundles = [bundle_of(job) for job in jobs]
     assert bundles[1] == bundles[3] == bundles[4] == bundles[5] == bundles[7]
     assert len({*bundles}) == 4
     assert {*bundles} == {row[0] for row in await scene.db.fetch("select id from holdfast.bundles")}
@@ -133,7 +138,7 @@ def _with(job: ClaimedJob, facts: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("plan", ["enable_hashagg", "enable_sort", "enable_incremental_sort"])
 async def test_a_bundle_has_its_jobs_in_order_by_whatever_plan(scene: Scene, plan: str) -> None:
-    """The worker knows by its id which bit is whose, so neither hash nor sort may put them elsewhere."""
+    """The first of them are those that run, and neither hash nor sort puts others there."""
     worker = await scene.worker()
     for n in range(60):
         await scene.enqueue(1, timeout=float(1 + n % 3), priority=n % 2, args=f'{{"n": {n}}}')
@@ -143,23 +148,49 @@ async def test_a_bundle_has_its_jobs_in_order_by_whatever_plan(scene: Scene, pla
     stored = await scene.db.fetch("select id, job_ids, running from holdfast.bundles")
     assert len(stored) == 6
     for bundle, job_ids, running in stored:
-        assert job_ids == sorted(job_ids) == [job.id for job in jobs if job.bundle == bundle]
-        places = [job.tie for job in jobs if job.bundle == bundle]
+        assert job_ids == sorted(job_ids) == [job.id for job in jobs if bundle_of(job) == bundle]
+        places = [job.tie for job in jobs if bundle_of(job) == bundle]
         assert places == [(bundle, len(job_ids), nth) for nth in range(len(job_ids))]
-        assert running == sum(job.started for job in jobs if job.bundle == bundle)
+        assert running == sum(job.started for job in jobs if bundle_of(job) == bundle)
     assert [job.args for job in sorted(jobs, key=lambda job: job.id)] == [f'{{"n": {n}}}' for n in range(60)]
     assert await complete(scene, jobs, *jobs[::7]) == sorted(job.id for job in jobs[::7])
 
 
-async def test_an_end_that_is_told_twice_at_once_is_written_once(scene: Scene) -> None:
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 0, 1, 2, 3), (0, 0, 1, 1, 2, 2, 3, 3)])
+async def test_an_end_that_is_told_twice_at_once_is_written_once(
+    scene: Scene, order: tuple[int, ...]
+) -> None:
     """Also beside others, of this bundle and of another one."""
     worker = await scene.worker()
     await scene.enqueue(2)
     await scene.enqueue(2, priority=1)
     jobs = await claim(scene, worker, limit=4)
-    assert await complete(scene, jobs, *jobs, *jobs) == sorted(job.id for job in jobs)
+    assert await complete(scene, jobs, *(jobs[nth] for nth in order)) == sorted(job.id for job in jobs)
     history = await scene.db.fetch("select job_id from holdfast.finished_jobs order by 1")
     assert [row[0] for row in history] == sorted(job.id for job in jobs)
+
+
+async def test_each_end_of_several_bundles_is_its_own(scene: Scene) -> None:
+    """Results and times are told for all bundles in one list, whichever of them is named first."""
+    worker = await scene.worker()
+    await scene.enqueue(3, priority=1)
+    await scene.enqueue(4)
+    jobs = await claim(scene, worker, limit=7)
+    # So that handlers may have run for minutes since.
+    await scene.db.fetch("update holdfast.bundles set claimed_at = claimed_at - interval '1 day'")
+    places = ties(jobs)
+    for chosen in ([jobs[nth] for nth in (6, 0, 4, 2)], [jobs[nth] for nth in (5, 3, 1)]):
+        ended = [
+            (places[job.id], Ended(fence(job), Complete(f'{{"id": {job.id}}}'), 60.0 * job.id))
+            for job in chosen
+        ]
+        written = await scene.run(bundles.complete_bundled(ended))
+        assert sorted(written) == sorted(job.id for job in chosen)
+    history = await scene.db.fetch(
+        "select job_id, (result ->> 'id')::bigint, extract(epoch from finished_at - started_at)::integer "
+        "from holdfast.finished_jobs order by job_id"
+    )
+    assert history == [(job_id, job_id, 60 * job_id) for job_id in sorted(places)]
 
 
 async def test_only_what_is_fresh_and_plain_goes_into_a_bundle(scene: Scene) -> None:
@@ -181,9 +212,9 @@ async def test_only_what_is_fresh_and_plain_goes_into_a_bundle(scene: Scene) -> 
         "update holdfast.live_jobs set parent_id = 1, family_id = 1 where job_id = $1", child
     )
     claimed = await claim(scene, worker)
-    assert {job.id for job in claimed if job.bundle is not None} == set(fresh)
+    assert {job.id for job in claimed if job.tie is not None} == set(fresh)
     others = [unique, returned, overdue, child, stranger]
-    assert {job.id: job.attempt for job in claimed if job.bundle is None} == dict.fromkeys(others, 1) | {
+    assert {job.id: job.attempt for job in claimed if job.tie is None} == dict.fromkeys(others, 1) | {
         returned: 2
     }
     assert await stand(scene) == (others, fresh, [])
@@ -294,7 +325,7 @@ async def test_jobs_of_the_lost_are_rescued_from_their_bundles(scene: Scene) -> 
     assert {one.job_id: one.fate for one in rescued} == {claimed[1].id: "lost", claimed[3].id: "released"}
     assert await complete(scene, claimed) == []
     again = await claim(scene, other)
-    assert [(job.id, job.attempt, job.failures, job.bundle) for job in again] == [
+    assert [(job.id, job.attempt, job.failures, bundle_of(job)) for job in again] == [
         (claimed[1].id, 2, 1, None),
         (claimed[3].id, 2, 0, None),
     ]
@@ -386,7 +417,7 @@ async def test_keys_are_held_by_what_is_in_a_bundle(scene: Scene) -> None:
         await scene.enqueue(2, concurrency_key=key)
     [alone] = await scene.enqueue()
     claimed = await keyed(scene, worker)
-    assert sorted(job.id for job in claimed if job.bundle) == [1, 3, 5, alone]
+    assert sorted(job.id for job in claimed if job.tie) == [1, 3, 5, alone]
     assert await scene.db.value(
         "select array_agg(concurrency_key order by 1) from holdfast.bundled_jobs"
     ) == [
@@ -412,7 +443,7 @@ async def test_a_queue_with_a_limit_for_the_fleet_knows_no_bundles(scene: Scene)
     await scene.db.fetch("update holdfast.queues set max_running = 2")
     demand = Demand(worker_id=worker, queues=("default",), kinds=(KIND,), limit=3, free=3)
     claimed = await scene.run(attempts.claim_limited(demand, "default", (KIND,)))
-    assert [job.bundle for job in claimed] == [None, None]
+    assert [job.tie for job in claimed] == [None, None]
 
 
 @pytest.mark.parametrize("many", [False, True])

@@ -84,7 +84,7 @@ async def test_who_is_alone_goes_without_a_carrier() -> None:
         await go.wait()
         return await road.carry(some)
 
-    convoy: Convoy[int, int] = Convoy(slowly)
+    convoy: Convoy[int, int] = Convoy(slowly, walks=True)
     async with asyncio.timeout(LATEST):
         first = asyncio.create_task(convoy.ask(1))
         await begun.wait()
@@ -108,7 +108,7 @@ async def test_who_is_alone_goes_without_a_carrier() -> None:
 async def test_who_gives_up_before_the_turn_is_over_takes_nobody_along(others: tuple[int, ...]) -> None:
     """Though it was to see who else has come."""
     road = Road()
-    convoy: Convoy[int, int] = Convoy(road.carry)
+    convoy: Convoy[int, int] = Convoy(road.carry, walks=True)
     first, *rest = [asyncio.create_task(convoy.ask(one)) for one in (1, *others)]
     await asyncio.sleep(0)
     first.cancel()
@@ -123,7 +123,7 @@ async def test_who_gives_up_before_the_turn_is_over_takes_nobody_along(others: t
 async def test_who_is_cut_off_alone_keeps_nobody_waiting() -> None:
     """The lane is free again."""
     road = Road(endless=1)
-    convoy: Convoy[int, int] = Convoy(road.carry)
+    convoy: Convoy[int, int] = Convoy(road.carry, walks=True)
     first = asyncio.create_task(convoy.ask(1))
     async with asyncio.timeout(LATEST):
         await road.begun.wait()
@@ -131,6 +131,27 @@ async def test_who_is_cut_off_alone_keeps_nobody_waiting() -> None:
         await asyncio.sleep(0)
         first.cancel()
         assert await second == 4
+
+
+async def test_a_journey_goes_on_without_who_asked_for_it() -> None:
+    """Unless it is one on foot: what was begun is worth more than a connection that is cut."""
+    arrived, go, begun = list[int](), asyncio.Event(), asyncio.Event()
+
+    async def slowly(some: Sequence[int]) -> Sequence[int]:
+        begun.set()
+        await go.wait()
+        arrived.extend(some)
+        return some
+
+    convoy: Convoy[int, int] = Convoy(slowly)
+    first = asyncio.create_task(convoy.ask(1))
+    async with asyncio.timeout(LATEST):
+        await begun.wait()
+        first.cancel()
+        go.set()
+        assert await convoy.ask(2) == 2
+    assert first.cancelled()
+    assert arrived == [1, 2]
 
 
 async def test_too_few_answers_are_an_error_for_everybody() -> None:

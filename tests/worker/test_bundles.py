@@ -33,7 +33,7 @@ def bundled(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     seen, took = set[int](), Bundles.took
 
     def noted(self: Bundles, claimed: Any) -> None:
-        seen.update(job.id for job in claimed if job.bundle is not None)
+        seen.update(job.id for job in claimed if job.tie is not None)
         took(self, claimed)
 
     monkeypatch.setattr(Bundles, "took", noted)

@@ -126,11 +126,6 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     tie: Tie | None = None
 
     @property
-    def bundle(self) -> int | None:
-        """The bundle that it stands in."""
-        return None if self.tie is None else self.tie[0]
-
-    @property
     def enqueued_at(self) -> datetime:
         """When the job was enqueued."""
         return datetime.fromtimestamp(self.enqueued, UTC)

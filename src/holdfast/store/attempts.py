@@ -13,7 +13,7 @@ import msgspec
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Complete, Fail, PutBack, Stop
 from holdfast.rules.marks import Horizon, from_the_start
-from holdfast.store.claimed import claimed, taken
+from holdfast.store.claimed import claimed
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, is_any, numbers, sparse
 
@@ -84,7 +84,7 @@ def claim_jobs(demand: Demand) -> Statement[list[ClaimedJob]]:
 def claim_bundled(demand: Demand, kinds: Sequence[str]) -> Statement[list[ClaimedJob]]:
     """Claim from queues without limits, and put what is fresh and of these *kinds* into bundles."""
     parameters = (*_asked(demand), list(kinds))
-    return Statement("claim_bundled", _SQL["claim_bundled"], parameters, taken)
+    return Statement("claim_bundled", _SQL["claim_bundled"], parameters, claimed)
 
 
 def _asked(demand: Demand) -> tuple[Any, ...]:
@@ -122,7 +122,7 @@ def claim_limited(demand: Demand, queue: str, bundling: Sequence[str] = ()) -> S
         demand.more,
         list(bundling),
     )
-    return Statement("claim_limited", _SQL["claim_limited"], parameters, taken)
+    return Statement("claim_limited", _SQL["claim_limited"], parameters, claimed)
 
 
 def find_leftovers(

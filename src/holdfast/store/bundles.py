@@ -36,7 +36,7 @@ def complete_bundled(ended: Sequence[tuple[Tie, Ended]]) -> Statement[list[int]]
     parameters = (
         numbers([*parts]),
         [mask.decode() for mask, *_ in parts.values()],
-        numbers([*accumulate(len(places) for _, places, _ in parts.values())]),
+        numbers([*accumulate((len(places) for _, places, _ in parts.values()), initial=0)][:-1]),
         numbers([place for _, places, _ in parts.values() for place in places]),
         numbers([one.seconds for one in in_order]),
         sparse([one.decision.result for one in in_order]),  # type: ignore[union-attr]  # completed, as was said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, count, repeat, starmap
+from itertools import chain, count, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -20,26 +20,16 @@ _NO_EXTRA = (None, "{}", None, None)
 
 
 def claimed(rows: Sequence[Row]) -> list[ClaimedJob]:
-    """Read a row for each job."""
-    # RETURNING promises no order: strict priority, then oldest first, is restored here.
-    jobs = list(starmap(ClaimedJob, rows))
-    if len(jobs) > 1:
-        jobs.sort(key=_BEST_FIRST)
-    return jobs
-
-
-def taken(rows: Sequence[Row]) -> list[ClaimedJob]:
-    """Read rows of the type ``claimed_job``, of which those without an id are bundles."""
-    if len(rows) == 1 and rows[0][0] is None:
-        # In order as it is, which is most of what a busy worker claims.
-        return _unbundled(rows[0])
+    """Read jobs, each a row of the columns of `ClaimedJob`, and bundles, which are rows without an id."""
     jobs = list[ClaimedJob]()
     for row in rows:
         if row[0] is None:
             jobs += _unbundled(row)
         else:
             jobs.append(ClaimedJob(*row[: len(_FIELDS)]))
-    jobs.sort(key=_BEST_FIRST)
+    # Strict priority, then oldest first: RETURNING promises no order, but one row has it.
+    if len(rows) > 1:
+        jobs.sort(key=_BEST_FIRST)
     return jobs
 
 

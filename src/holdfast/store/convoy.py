@@ -28,7 +28,8 @@ class Convoy(Generic[One, Answer]):
     asked for while *lanes* journeys are under way with the next, at most *most* of it and of *weigh* no more
     than a million.  An answer that is an exception is raised for its asker alone.  A journey that fails
     because a value cannot be stored is made again in halves, so that it fails only for who brought the value.
-    Who is alone at the end of the turn goes on foot: a carrier's task would cost more than a small statement.
+    A carrier goes on though whoever asked has given up.  In one that *walks*, who is alone at the end of the
+    turn goes without: that spares a task, and the journey is cut off with who makes it.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class Convoy(Generic[One, Answer]):
         most: int = MOST_TOGETHER,
         lanes: int = 1,
         weigh: Callable[[One], int] = lambda _: 0,
+        walks: bool = False,
     ) -> None:
         self._carry, self._most, self._lanes, self._weigh = carry, most, lanes, weigh
+        self._walks = walks
         self._waiting: list[tuple[One, asyncio.Future[Answer]]] = []
         self._carriers: set[asyncio.Task[None]] = set()
         self._on_foot = 0
@@ -48,18 +51,25 @@ class Convoy(Generic[One, Answer]):
         """Return the answer for *one*."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((one, answer))
-        # The first who waits sees at the end of the turn who has come, and calls a carrier for all of them.
-        if len(self._waiting) == 1 and self._has_lane():
-            try:
-                await asyncio.sleep(0)
-                if len(self._waiting) == 1 and self._waiting[0][1] is answer and self._has_lane():
-                    self._waiting.clear()
-                    return await self._walk(one)
-            except asyncio.CancelledError:
-                answer.cancel()
-                raise
-            finally:
-                self._call_carrier()
+        if len(self._waiting) == 1:
+            if self._walks and self._has_lane():
+                return await self._set_out(one, answer)
+            # A carrier comes when this turn is over, and takes along who else has come.
+            self._call_carrier()
+        return await answer
+
+    async def _set_out(self, one: One, answer: asyncio.Future[Answer]) -> Answer:
+        """See at the end of the turn who has come: walk alone, or call a carrier for all of them."""
+        try:
+            await asyncio.sleep(0)
+            if len(self._waiting) == 1 and self._waiting[0][1] is answer and self._has_lane():
+                self._waiting.clear()
+                return await self._walk(one)
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
+        finally:
+            self._call_carrier()
         return await answer
 
     async def _walk(self, one: One) -> Answer:
@@ -127,12 +137,16 @@ class Convoy(Generic[One, Answer]):
                 asked.set_result(answer)
 
 
+def _length(job: NewJob) -> int:
+    return len(job.args)
+
+
 class JobConvoy:
     """Enqueues single jobs of an async client."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._convoy = Convoy(self._carry, most=MOST_JOBS, lanes=JOB_LANES, weigh=lambda job: len(job.args))
+        self._convoy = Convoy(self._carry, most=MOST_JOBS, lanes=JOB_LANES, weigh=_length, walks=True)
         # Queues that are known to have concurrency keys.
         self._keyed = set[str]()
 

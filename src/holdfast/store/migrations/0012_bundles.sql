@@ -119,7 +119,7 @@ left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id 
 -- Claims the jobs *ids* for worker *taker*, those of *starting* as running, those of *early* ahead of permits; who is in *held* has that
 -- attempt already.  What is fresh and of one of the kinds *bundling* goes from live_jobs into bundles, one for each queue, kind,
 -- priority, limit of attempts and timeout; whatever has a past, a unique key or a parent, or is to run as of an earlier time, is claimed
--- where it is.  A bundle is one row of the answer: a column for each job of what few jobs have would cost each a quarter more.
+-- where it is.  A bundle is one row of the answer: a row for each of its jobs would cost a microsecond more for each.
 -- Part of a claim, which has locked the rows, the worker's own, and the limits of queues that have some.
 create function holdfast.take_jobs(
     taker bigint, ids bigint[], starting bigint[], early bigint[], held bigint[], bundling text[], present timestamptz

@@ -2,17 +2,14 @@
 
 -- name: complete_bundled
 -- Completes attempts that are in bundles $1, and their jobs: what complete_jobs does for those in live_jobs, at half its price.
--- For each bundle $2 has a bit for each of its jobs, set where it ends, and $3 says how many of $4 to $6 are of this one and those
--- before it.  $4 to $6 have for each job that ends its place in the bundle, from 1, how many seconds its handler ran, and its
--- result; $6 is empty where there are none.
+-- For each bundle $2 has a bit for each of its jobs, set where it ends, and $3 says after how many others those that end begin in
+-- $4 to $6: for each its place in the bundle, from 1, how many seconds its handler ran, and its result; $6 is empty where there are none.
 -- Locks the bundles in order of id.  A job that is missing from the answer is not in its bundle any more, for its end is recorded or
 -- somebody has taken it out, and nothing of it was written.
 with ending as materialized (
-    select b.id, b.worker_id, b.queue, b.kind, b.claimed_at, b.job_ids, b.gone, e.mask, e.until, e.since
-    from (
-        select t.*, lag(t.until, 1, 0) over (order by t.nth) + 1 as since
-        from unnest($1::text::bigint[], $2::text[]::varbit[], $3::text::integer[]) with ordinality as t (id, mask, until, nth)
-    ) e
+    select b.id, b.worker_id, b.queue, b.kind, b.claimed_at, b.job_ids, b.gone, e.mask, e.first + 1 as since,
+           e.first + bit_count(e.mask)::integer as until
+    from unnest($1::text::bigint[], $2::text[]::varbit[], $3::text::integer[]) as e (id, mask, first)
     join holdfast.bundles b on b.id = any (array[e.id])
     order by b.id for update of b
 ), emptied as (
