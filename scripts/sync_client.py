@@ -27,7 +27,7 @@ WORDS = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "Client": "SyncClient",
-    "JobConvoy": "SyncJobConvoy",
+    "Enqueuer": "SyncEnqueuer",
     "Database": "SyncDatabase",
     "copy_jobs": "copy_jobs_sync",
     "database": "sync_database",

@@ -22,7 +22,7 @@ DOORS = {
     "holdfast/runners/agent/roster.py::Roster._perform": "the door around an assignment: told as its end",
     "holdfast/runtime/events.py::Events.emit": "a subscriber that fails hurts nobody; told on stderr",
     "holdfast/runtime/service.py::Service._run": "the door around a service turn: logged, counted, retried",
-    "holdfast/store/convoy.py::Convoy._travel": "what fails is the error of all who were under way",
+    "holdfast/store/batcher.py::Batcher._answer": "what fails is the error of all who were under way",
     "holdfast/store/database.py::Database.transaction": "rolls back and raises the same error again",
     "holdfast/store/incoming.py::Incoming.read_on": "what a caller's iterator raises is raised to the caller",
     "holdfast/store/listen.py::Notifications.turn": "drops the connection and raises the same error again",

@@ -49,7 +49,7 @@ from holdfast.store import (
     steps,
 )
 from holdfast.store.attempts import Fence
-from holdfast.store.convoy import JobConvoy
+from holdfast.store.enqueuer import Enqueuer
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.store.foreign import run_foreign
 from holdfast.store.incoming import COPY_FROM, Incoming, NotRead
@@ -82,7 +82,7 @@ class Client:
                 application_name="holdfast client",
             )
         )
-        self._convoy = JobConvoy(self._database)
+        self._enqueuer = Enqueuer(self._database)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -111,7 +111,7 @@ class Client:
         """
         job = resolved(request, chosen(options))
         if connection is None:
-            return await self._convoy.enqueue(job)
+            return await self._enqueuer.enqueue(job)
         [handle] = await self._put([job], connection)
         return handle
 

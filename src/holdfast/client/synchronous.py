@@ -49,7 +49,7 @@ from holdfast.store import (
     steps,
 )
 from holdfast.store.attempts import Fence
-from holdfast.store.convoy import SyncJobConvoy
+from holdfast.store.enqueuer import SyncEnqueuer
 from holdfast.store.foreign import run_foreign_sync
 from holdfast.store.incoming import COPY_FROM, Incoming, NotRead
 from holdfast.store.run_overview import RunLook
@@ -82,7 +82,7 @@ class SyncClient:
                 application_name="holdfast client",
             )
         )
-        self._convoy = SyncJobConvoy(self._database)
+        self._enqueuer = SyncEnqueuer(self._database)
 
     def __enter__(self) -> Self:
         self.open()
@@ -111,7 +111,7 @@ class SyncClient:
         """
         job = resolved(request, chosen(options))
         if connection is None:
-            return self._convoy.enqueue(job)
+            return self._enqueuer.enqueue(job)
         [handle] = self._put([job], connection)
         return handle
 

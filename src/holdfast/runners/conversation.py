@@ -38,7 +38,7 @@ from holdfast.runtime.events import Events
 from holdfast.store import assignments, offers
 from holdfast.store.assignments import Life, Standing
 from holdfast.store.attempts import Fence
-from holdfast.store.convoy import Convoy
+from holdfast.store.batcher import Batcher
 from holdfast.store.database import Database
 
 # A runner that does not count its requests sends one after the other.
@@ -62,8 +62,8 @@ class Conversation:
         self._database, self._intervals, self._events = database, intervals, events
         self._hearing, self._dispatcher = hearing, dispatcher
         self._reports = Reports(database, events)
-        self._lives = Convoy(self._carry_lives)
-        self._holdings = Convoy(self._carry_holdings)
+        self._lives = Batcher(self._note_lives)
+        self._holdings = Batcher(self._read_holdings)
 
     async def sync(self, caller: RunnerCaller, asked: Sync) -> Synced:
         """Take in what a runner holds, and answer what it should hold; raises `RunnerSuperseded`."""
@@ -72,7 +72,7 @@ class Conversation:
         refused = await self._take_ends(runner, asked.held)
         refused += await self._take_lives(runner, asked)
         listed = {(one.job, one.attempt) for one in asked.held}
-        held = await self._holdings.ask(runner.id)
+        held = await self._holdings.submit(runner.id)
         compared = reconcile(held, listed, asked.number)
         await self._take_missing(runner, compared)
         shown = await self._show_unseen(runner, asked, compared.unseen)
@@ -86,7 +86,7 @@ class Conversation:
         """Offer a runner up to so many assignments, those first that it has not accepted."""
         since = self._dispatcher.rings
         runner = await self._hearing.hear(caller)
-        held = await self._holdings.ask(runner.id)
+        held = await self._holdings.submit(runner.id)
         shown = await self._show_again([one for one in held if not one.accepted])
         if len(shown) < asked.count and runner.state is WorkerState.ONLINE:
             wait = 0.0 if shown else min(asked.wait, self._intervals.sync_wait)
@@ -102,7 +102,7 @@ class Conversation:
     async def say(self, caller: RunnerCaller, fence: Fence, word: Word, *, running: bool) -> Stand:
         """Take in what a runner says of an assignment; raises `AssignmentStale`, `JobNotFound`."""
         term = await self._term(caller.only_for(fence))
-        standing = await self._lives.ask(_life(caller.worker_id, term, fence, word, running=running))
+        standing = await self._lives.submit(_life(caller.worker_id, term, fence, word, running=running))
         if standing is None:
             raise await stale(self._database, fence)
         if standing.cancel_requested_at is not None and not standing.cancel_delivered:
@@ -144,7 +144,7 @@ class Conversation:
             for one in asked.held
             if one.state != "ended"
         ]
-        standings = await asyncio.gather(*(self._lives.ask(life) for life in lives))
+        standings = await asyncio.gather(*(self._lives.submit(life) for life in lives))
         strangers = [life.fence for life, found in zip(lives, standings, strict=True) if found is None]
         return [told_refusal(fence, await stale(self._database, fence)) for fence in strangers]
 
@@ -188,7 +188,7 @@ class Conversation:
     ) -> Synced:
         """Answer what the runner holds by now; what it was not offered in this answer it has to know."""
         runner = await self._hearing.look(caller)
-        held = await self._holdings.ask(runner.id)
+        held = await self._holdings.submit(runner.id)
         news = _by_fence(shown)
         # Another process may have made offers meanwhile, whose own answer may reach nobody.
         room = 0 if asked.draining else max(0, asked.free - len(shown))
@@ -214,7 +214,7 @@ class Conversation:
             refused=refused,
         )
 
-    async def _carry_lives(self, lives: Sequence[Life]) -> Sequence[Standing | None]:
+    async def _note_lives(self, lives: Sequence[Life]) -> Sequence[Standing | None]:
         answers: list[Standing | None] = [None] * len(lives)
         left = list(range(len(lives)))
         while left:
@@ -228,7 +228,7 @@ class Conversation:
             left = [place for place in left if first[lives[place].fence] != place]
         return answers
 
-    async def _carry_holdings(self, worker_ids: Sequence[int]) -> Sequence[list[Held]]:
+    async def _read_holdings(self, worker_ids: Sequence[int]) -> Sequence[list[Held]]:
         held = await self._database.run(assignments.held_assignments(sorted(set(worker_ids))))
         found: dict[int, list[Held]] = {worker_id: [] for worker_id in worker_ids}
         for one in held:

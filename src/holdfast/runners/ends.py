@@ -18,7 +18,7 @@ from holdfast.runtime.events import Events
 from holdfast.store import assignments, attempts
 from holdfast.store.assignments import EndFacts, Noted
 from holdfast.store.attempts import Ended, Fence, Returned
-from holdfast.store.convoy import Convoy
+from holdfast.store.batcher import Batcher
 from holdfast.store.database import Connection, Database
 from holdfast.store.jobs import announce_room
 
@@ -50,17 +50,17 @@ class Ends:
 
     def __init__(self, database: Database, events: Events) -> None:
         self._database, self._events = database, events
-        self._convoy = Convoy(self._carry)
+        self._batcher = Batcher(self._end_batch)
 
     async def end(self, reported: Reported) -> Accepted:
         """End an assignment; raises `AssignmentStale`, and then the report is kept as evidence."""
-        accepted = await self._convoy.ask(reported)
+        accepted = await self._batcher.submit(reported)
         if accepted is not None:
             return accepted
         await self._database.run(assignments.keep_evidence(reported.fence, reported.worker_id, reported.text))
         raise await stale(self._database, reported.fence)
 
-    async def _carry(self, batch: Sequence[Reported]) -> Sequence[Accepted | None]:
+    async def _end_batch(self, batch: Sequence[Reported]) -> Sequence[Accepted | None]:
         async with self._database.transaction() as connection:
             facts = await self._facts(connection, {(one.fence, one.worker_id) for one in batch})
             # Of two reports of one assignment the first one counts; the second one meets it as accepted.

@@ -15,7 +15,7 @@ from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store import runners
 from holdfast.store.attempts import Fence
-from holdfast.store.convoy import Convoy
+from holdfast.store.batcher import Batcher
 from holdfast.store.database import Database
 
 MOST_REMEMBERED = 20_000
@@ -45,7 +45,7 @@ class Hearing(Service):
     def __init__(self, database: Database, intervals: Intervals, events: Events) -> None:
         super().__init__(events)
         self._database, self._intervals = database, intervals
-        self._words, self._looks = Convoy(self._carry_words), Convoy(self._carry_looks)
+        self._words, self._looks = Batcher(self._hear_batch), Batcher(self._look_batch)
         self._known: dict[RunnerCaller, tuple[Runner, float]] = {}
         self._server_id: int | None = None
 
@@ -54,7 +54,7 @@ class Hearing(Service):
         known = self._known.get(caller)
         if known is not None and known[1] > monotonic():
             return known[0]
-        runner = await self._words.ask(caller)
+        runner = await self._words.submit(caller)
         if len(self._known) >= MOST_REMEMBERED:
             self._known.clear()
         self._known[caller] = (runner, monotonic() + self._intervals.remembered)
@@ -66,7 +66,7 @@ class Hearing(Service):
         It is not heard by that: it may have left since, and stays away.
         """
         known = self._known.get(caller)
-        return known[0] if known is not None and known[1] > monotonic() else await self._looks.ask(caller)
+        return known[0] if known is not None and known[1] > monotonic() else await self._looks.submit(caller)
 
     def forget(self) -> None:
         """Look at every runner anew: something about them has changed."""
@@ -91,11 +91,11 @@ class Hearing(Service):
         if server_id is not None:
             await self._database.run(runners.close_server(server_id))
 
-    async def _carry_words(self, callers: Sequence[RunnerCaller]) -> Sequence[Runner | Unheard]:
+    async def _hear_batch(self, callers: Sequence[RunnerCaller]) -> Sequence[Runner | Unheard]:
         heard = runners.hear_runners(_pairs(callers), self._intervals.late_after)
         return await self._told(callers, await self._database.run(heard))
 
-    async def _carry_looks(self, callers: Sequence[RunnerCaller]) -> Sequence[Runner | Unheard]:
+    async def _look_batch(self, callers: Sequence[RunnerCaller]) -> Sequence[Runner | Unheard]:
         return await self._told(callers, await self._database.run(runners.see_runners(_pairs(callers))))
 
     async def _told(

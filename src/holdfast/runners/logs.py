@@ -16,7 +16,7 @@ from holdfast.errors import (
 from holdfast.runners.ends import stale
 from holdfast.runners.packing import unpacked
 from holdfast.store import log_chunks
-from holdfast.store.convoy import Convoy
+from holdfast.store.batcher import Batcher
 from holdfast.store.database import Database
 from holdfast.store.log_chunks import (
     Appended,
@@ -79,7 +79,7 @@ class LogIntake:
 
     def __init__(self, database: Database, limits: LogLimits | None = None) -> None:
         self._database, self.limits = database, limits or LogLimits()
-        self._convoy = Convoy(self._carry)
+        self._batcher = Batcher(self._append_batch)
 
     async def append(self, key: StreamKey, patch: LogPatch) -> LogPlace:
         """Append to a stream; bytes that are there already are compared and passed over.
@@ -101,11 +101,11 @@ class LogIntake:
     async def _store(self, arrival: Arrival) -> Appended | None:
         # Small pieces share a transaction: it is what they cost.  Large ones do not wait for each other.
         if len(arrival.piece.data or b"") < LARGE:
-            return await self._convoy.ask(arrival)
+            return await self._batcher.submit(arrival)
         [answer] = await self._database.run(log_chunks.append_chunks([arrival], self.limits))
         return answer
 
-    async def _carry(self, arrivals: Sequence[Arrival]) -> Sequence[Appended | None]:
+    async def _append_batch(self, arrivals: Sequence[Arrival]) -> Sequence[Appended | None]:
         answers: list[Appended | None] = []
         for start in range(0, len(arrivals), MOST_AT_ONCE):
             statement = log_chunks.append_chunks(arrivals[start : start + MOST_AT_ONCE], self.limits)

@@ -22,7 +22,7 @@ from holdfast.model.token import Caller, Right, Role, TokenRecord
 from holdfast.rules.access import allows
 from holdfast.rules.pace import Pace
 from holdfast.store import tokens
-from holdfast.store.convoy import Convoy
+from holdfast.store.batcher import Batcher
 from holdfast.store.database import Database
 from holdfast.web.config import LOOPBACK, WebConfig
 from holdfast.web.pacing import Pacer
@@ -59,7 +59,7 @@ class Gate:
         self._known: Memory = OrderedDict()
         self._revocations = 0
         # Programs that log show theirs with each piece: what comes at once is looked up at once.
-        self._lookups = Convoy(self._look_up)
+        self._lookups = Batcher(self._look_up)
         self._has_tokens = False
 
     async def __call__(self, connection: AnyConnection, handler: BaseRouteHandler) -> None:
@@ -116,7 +116,7 @@ class Gate:
             self._looks.check(address)
         # The answer may be older than a revocation that is heard of meanwhile: then it does not count either.
         revocations = self._revocations
-        token = await self._lookups.ask(sha256)
+        token = await self._lookups.submit(sha256)
         if token is None:
             if self._known.pop(sha256, None) is None:
                 self._looks.take(address)

@@ -11,8 +11,8 @@ import holdfast
 from holdfast.app.handler import JobRequest
 from holdfast.errors import DatabaseUnavailable, DuplicateJob, InputInvalid
 from holdfast.model.job import JobHandle
-from holdfast.store.convoy import JOB_LANES, MOST_JOBS
 from holdfast.store.database import Connection
+from holdfast.store.enqueuer import MAX_IN_FLIGHT, MAX_JOBS
 from holdfast.store.sqlfile import rendered
 from holdfast.testing import ThrowawayDatabase
 
@@ -31,7 +31,7 @@ async def held_up(
     async with db.database.transaction() as connection:
         await connection.execute(f'lock table "{db.schema}".jobs in exclusive mode')
         gone: list[asyncio.Task[JobHandle]] = []
-        while len(gone) < JOB_LANES:
+        while len(gone) < MAX_IN_FLIGHT:
             gone.append(asyncio.create_task(client.enqueue(numbered(1000 + len(gone)))))
             while await connection.fetchval(f"select count(*) {OURS} and wait_event = 'relation'") < len(
                 gone
@@ -70,7 +70,7 @@ async def test_what_is_asked_for_meanwhile_goes_together(
             tasks.append(asyncio.create_task(client.enqueue(numbered(n))))
             await asyncio.sleep(0)
     await asyncio.gather(*gone, *tasks)
-    assert await db.value(COMMITS) == JOB_LANES + 1
+    assert await db.value(COMMITS) == MAX_IN_FLIGHT + 1
 
 
 async def test_one_after_the_other_each_has_a_commit(client: holdfast.Client, db: ThrowawayDatabase) -> None:
@@ -82,11 +82,11 @@ async def test_one_after_the_other_each_has_a_commit(client: holdfast.Client, db
 
 
 async def test_a_crowd_goes_in_parts(client: holdfast.Client, db: ThrowawayDatabase) -> None:
-    """A statement carries so many jobs and no more."""
-    await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(3 * MOST_JOBS)))
+    """A statement has so many jobs and no more."""
+    await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(3 * MAX_JOBS)))
     most = "select max(n) from (select count(*) as n from holdfast.jobs group by xmin::text) parts"
-    assert await db.value(most) == MOST_JOBS
-    assert await db.value("select count(*) from holdfast.jobs") == 3 * MOST_JOBS
+    assert await db.value(most) == MAX_JOBS
+    assert await db.value("select count(*) from holdfast.jobs") == 3 * MAX_JOBS
 
 
 async def test_a_value_that_is_refused_is_the_error_of_its_caller_alone(
@@ -121,10 +121,10 @@ async def test_a_caller_who_gives_up_takes_nobody_along(
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert [n for n, answer in enumerate(answers) if isinstance(answer, BaseException)] == [5]
     assert await db.value("select count(*) from holdfast.jobs where args ->> 'number' = '5'") == 0
-    assert await db.value("select count(*) from holdfast.jobs") == 9 + JOB_LANES
+    assert await db.value("select count(*) from holdfast.jobs") == 9 + MAX_IN_FLIGHT
 
 
-async def test_keys_travel_alone(client: holdfast.Client) -> None:
+async def test_keys_go_alone(client: holdfast.Client) -> None:
     """A key that is refused is an error of its own caller, also in a crowd."""
     await client.enqueue(numbered(0), unique_key="a")
     answers = await asyncio.gather(
@@ -156,15 +156,15 @@ async def test_the_first_keys_of_a_queue_hold_up_no_other_job(
     await client.enqueue(numbered(0), queue="known", concurrency_key="key")
     async with db.database.transaction() as connection:
         await connection.execute(rendered("insert into holdfast.queues (name) values ('default')", db.schema))
-        wishes = [client.enqueue(numbered(n), concurrency_key="key") for n in range(1, 1 + JOB_LANES)]
+        wishes = [client.enqueue(numbered(n), concurrency_key="key") for n in range(1, 1 + MAX_IN_FLIGHT)]
         first = [asyncio.create_task(one) for one in wishes]
-        while await connection.fetchval(f"select count(*) {OURS} and wait_event_type = 'Lock'") < JOB_LANES:
+        while await connection.fetchval(f"select count(*) {OURS} and wait_event_type = 'Lock'") < MAX_IN_FLIGHT:
             await connection.execute("select pg_stat_clear_snapshot()")
         async with asyncio.timeout(10):
             await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(10, 20)))
             await client.enqueue(numbered(20), queue="known", concurrency_key="key")
         assert not any(one.done() for one in first)
-    assert [handle.status for handle in await asyncio.gather(*first)] == ["new"] * JOB_LANES
+    assert [handle.status for handle in await asyncio.gather(*first)] == ["new"] * MAX_IN_FLIGHT
 
 
 async def test_a_closed_client_says_so_to_everybody(db: ThrowawayDatabase) -> None:
@@ -185,6 +185,6 @@ async def test_a_database_that_dies_is_the_error_of_those_on_their_way(
             await asyncio.sleep(0)
             await connection.execute(f"select pg_terminate_backend(pid) {OURS}")
             first = await asyncio.gather(*gone, return_exceptions=True)
-        assert [type(answer) for answer in first] == [DatabaseUnavailable] * JOB_LANES
+        assert [type(answer) for answer in first] == [DatabaseUnavailable] * MAX_IN_FLIGHT
         assert len({handle.id for handle in await asyncio.gather(*tasks)}) == waiting
         assert await client.enqueue(numbered(99))
