@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 from holdfast.model.outcome import Fail, Outcome, PutBack
 from holdfast.rules.backoff import Backoff, Random, choose
@@ -73,9 +72,8 @@ def released(reason: str) -> PutBack:
     return PutBack(outcome=Outcome.RELEASED, delay=0.0, counts=False, reason=reason)
 
 
-def snoozed(delay: timedelta | float, reason: str) -> PutBack:
-    """Decide that a job rests without counting a failure."""
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+def snoozed(seconds: float, reason: str) -> PutBack:
+    """Decide that a job rests for so long without counting a failure."""
     return PutBack(outcome=Outcome.SNOOZED, delay=max(0.0, seconds), counts=False, reason=storable(reason))
 
 

@@ -1,4 +1,4 @@
-"""What a handler came to, as its process says it over the wire."""
+"""What a handler came to, in the words of the wire, wherever it ran."""
 
 from __future__ import annotations
 

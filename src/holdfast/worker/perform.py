@@ -8,21 +8,21 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.app.answers import reason_text, result_text
 from holdfast.app.handler import Executor, Handler
 from holdfast.app.job import Job
-from holdfast.app.options import seconds_from
 from holdfast.app.registry import App
 from holdfast.app.workflow import Workflow
-from holdfast.errors import ArgumentsInvalid, InputInvalid, LeaseLost, Poison
-from holdfast.model.outcome import Cancel, Complete, Fail, Retry, Snooze, Stop, Suspend, Transition
+from holdfast.errors import ArgumentsInvalid, LeaseLost, Poison
+from holdfast.model.outcome import Complete, Fail, Stop, Suspend, Transition
 from holdfast.rules import outcome as decide
 from holdfast.rules.backoff import DEFAULT_BACKOFF, Backoff, stored_backoff
 from holdfast.rules.outcome import Failure
 from holdfast.rules.telling import one_line, told, untellable
 from holdfast.store.attempts import Fence
+from holdfast.worker import wire
 from holdfast.worker.begun import Begun
 from holdfast.worker.deadlines import Deadlines
+from holdfast.worker.endings import answered
 from holdfast.worker.journal import current_attempt
 from holdfast.worker.running import Cause, Running, Settlement, TimedOut
 from holdfast.workflow.execution import Execution
@@ -186,22 +186,20 @@ class Performer:
             return None
         if returned is None:
             return COMPLETED
-        try:
-            match returned:
-                case Fail() | Stop() | Suspend():
-                    return returned
-                case Snooze(delay):
-                    return decide.snoozed(seconds_from("Snooze.delay", delay), reason_text(returned))
-                case Cancel():
-                    return Stop(reason_text(returned))
-                case Retry(delay):
-                    chosen = None if delay is None else seconds_from("Retry.delay", delay)
-                    reason = reason_text(returned)
-                    return self._failed(running, Failure(reason, reason, chosen))
-            return Complete(result_text(running.claimed.kind, returned))
-        except InputInvalid as error:
-            # The handler did its work but its answer cannot be kept: trying again would not change that.
-            return decide.poisoned(str(error), str(error))
+        if isinstance(returned, Fail | Stop | Suspend):
+            # The decision of a run.
+            return returned
+        match answered(running.claimed.kind, returned):
+            case wire.Returned(result):
+                return Complete(result)
+            case wire.Snoozed(seconds, reason):
+                return decide.snoozed(seconds, reason)
+            case wire.Cancelled(reason):
+                return Stop(reason)
+            case wire.Retried(seconds, reason):
+                return self._failed(running, Failure(reason, reason, seconds))
+            case wire.Raised(reason, error):
+                return decide.poisoned(reason, error)
 
     def _after_error(self, running: Running, error: BaseException) -> Transition:
         match error:
