@@ -13,11 +13,12 @@ import pytest
 
 import holdfast
 from holdfast.errors import DatabaseUnavailable
+from holdfast.rules.bundling import ENOUGH, FIRST_REST
 from holdfast.store import attempts
 from holdfast.store.attempts import Demand
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker import attention, claims, strays
-from holdfast.worker.bundles import ENOUGH, FIRST_REST, Bundles
+from holdfast.worker.bundles import Bundles
 from tests.store.scene import Scene
 from tests.worker.handlers import SOON
 
@@ -29,7 +30,7 @@ LEFT = "select count(*) from holdfast.bundles"
 @pytest.fixture
 def bundled(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Has workers bundle whatever they claim but for the first time; collects the jobs."""
-    monkeypatch.setattr("holdfast.worker.bundles.MANY", 0)
+    monkeypatch.setattr("holdfast.rules.bundling.MANY", 0)
     seen, took = set[int](), Bundles.took
 
     def noted(self: Bundles, claimed: Any) -> None:
@@ -306,7 +307,7 @@ async def test_a_worker_that_takes_its_bundles_apart_makes_fewer(db: ThrowawayDa
     for first in (0, 1000, 2000):
         one.took(claimed(first, ENOUGH))
         await one.untie([attempts.Fence(first + nth, 1) for nth in range(ENOUGH // 4)])
-        rests.append(next(n for n in range(10_000) if one.wanted(demand)))
+        rests.append(next(n for n in range(10_000) if one.kinds_for(demand)))
     assert rests == [FIRST_REST + 1, 2 * FIRST_REST + 1, 4 * FIRST_REST + 1]
     one.took(claimed(4000, ENOUGH))
-    assert one.wanted(demand) == ("greet",)
+    assert one.kinds_for(demand) == ("greet",)

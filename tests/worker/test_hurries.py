@@ -9,6 +9,7 @@ from holdfast.model.job import NewJob
 from holdfast.store import attempts, jobs
 from holdfast.store.attempts import Demand
 from holdfast.worker import claims
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.claims import Claims
 from tests.store.scene import KIND, Scene
 
@@ -39,7 +40,7 @@ async def test_a_claim_that_finds_nothing_in_a_hurry_looks_again_at_once(
     scene: Scene, hurried: list[bool]
 ) -> None:
     """Nothing found means that nothing is there: whoever is told so goes to sleep."""
-    worker, one = await scene.worker(), Claims(scene.db.database)
+    worker, one = await scene.worker(), Claims(scene.db.database, Bundles(scene.db.database))
     first, second = await scene.enqueue(2)
     assert await taken(one, worker, 1) == [first]
     await scene.db.fetch(LOCK, [second])
@@ -51,7 +52,7 @@ async def test_a_line_full_of_what_was_let_go_is_not_walked_over_again_and_again
     scene: Scene, hurried: list[bool]
 ) -> None:
     """Once a claim in a hurry missed what could be had, none hurries before the line has been empty."""
-    worker, one = await scene.worker(), Claims(scene.db.database)
+    worker, one = await scene.worker(), Claims(scene.db.database, Bundles(scene.db.database))
     made = await scene.enqueue(8)
     assert await taken(one, worker, 2) == made[:2]
     await scene.db.fetch(LOCK, made[2:])
@@ -67,7 +68,7 @@ async def test_a_busy_loop_does_not_put_off_the_looks_behind(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they cost the server says how often to look, and not when this process comes to hear of it."""
-    worker, one, run = await scene.worker(), Claims(scene.db.database), scene.db.database.run
+    worker, one, run = await scene.worker(), Claims(scene.db.database, Bundles(scene.db.database)), scene.db.database.run
 
     async def heard_late(*asked: Any) -> Any:
         found = await run(*asked)

@@ -17,6 +17,7 @@ from holdfast.store.statement import Statement
 from holdfast.store.workers import NewWorker
 from holdfast.testing import ThrowawayDatabase
 from holdfast.worker import claims
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.claims import Claims
 from tests.store.scene import KIND, Scene
 
@@ -49,14 +50,14 @@ async def begun_at(scene: Scene, *kinds: str) -> int:
     """Where the first claim of a new worker that knows *kinds* begins, in the line of what is fresh."""
     new = NewWorker(name="w", host="h", pid=1, version="0", queues=(QUEUE,), kinds=kinds, slots=1, ttl=60.0)
     worker = await scene.run(workers.register_worker(new))
-    one = Claims(scene.db.database)
+    one = Claims(scene.db.database, Bundles(scene.db.database))
     await one.plain(Demand(worker_id=worker, queues=(QUEUE,), kinds=kinds, limit=1, free=1))
     return fresh(one)
 
 
 async def test_a_worker_begins_where_the_one_before_it_ended(scene: Scene) -> None:
     """Unless it knows another kind, of which jobs may have been left behind."""
-    worker, one = await scene.worker(), Claims(scene.db.database)
+    worker, one = await scene.worker(), Claims(scene.db.database, Bundles(scene.db.database))
     last = await settled(scene, one, worker)
     assert await begun_at(scene, KIND) == FIRST_FRESH
     await scene.run(workers.end_worker(worker, one.proven))
@@ -69,13 +70,13 @@ async def test_a_worker_that_is_killed_has_noted_its_places(
 ) -> None:
     """Now and then they are noted while it works."""
     monkeypatch.setattr(claims, "NOTE_EVERY", 0.0)
-    last = await settled(scene, Claims(scene.db.database), await scene.worker())
+    last = await settled(scene, Claims(scene.db.database, Bundles(scene.db.database)), await scene.worker())
     assert await begun_at(scene, KIND) == last
 
 
 async def test_nothing_is_noted_that_was_noted_already(scene: Scene) -> None:
     """An end without anything new leaves what the worker noted before."""
-    worker, one = await scene.worker(), Claims(scene.db.database)
+    worker, one = await scene.worker(), Claims(scene.db.database, Bundles(scene.db.database))
     last = await settled(scene, one, worker)
     assert one.proven is not None
     await scene.run(workers.note_settled(worker, one.proven))
@@ -121,7 +122,7 @@ async def test_a_process_that_stops_leaves_its_places_to_the_next(
 
 async def test_what_is_remembered_ends_with_the_server(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a restart or a failover it may know less than the worker does, so the worker asks again."""
-    worker, one = await scene.worker(), Claims(scene.db.database)
+    worker, one = await scene.worker(), Claims(scene.db.database, Bundles(scene.db.database))
     last = await settled(scene, one, worker)
     await scene.run(workers.note_settled(worker, {QUEUE: from_the_start([QUEUE])}))
     look = attempts.find_leftovers
@@ -145,7 +146,7 @@ async def test_an_idle_worker_finds_what_a_standby_took_in_that_lags(scene: Scen
     """Ids begin again below those that it has seen, and no statement of its own has failed."""
     database = Database(replace(scene.db.config, pool_size=1))
     await database.open()
-    worker, one = await scene.worker(), Claims(database)
+    worker, one = await scene.worker(), Claims(database, Bundles(database))
     await settled(scene, one, worker)
     async with database.connection() as connection:
         await scene.execute(connection, "select setval('holdfast.jobs_id_seq', 1, false)")
@@ -170,7 +171,7 @@ async def test_behind_a_pooler_the_server_is_asked_at_every_look(
 
     monkeypatch.setattr(attempts, "find_leftovers", noted)
     demand = Demand(worker_id=worker, queues=(QUEUE,), kinds=(KIND,), limit=1, free=1)
-    direct = Claims(scene.db.database)
+    direct = Claims(scene.db.database, Bundles(scene.db.database))
     await settled(scene, direct, worker)
     asked.clear()
     for _ in range(50):
@@ -179,7 +180,7 @@ async def test_behind_a_pooler_the_server_is_asked_at_every_look(
     pooled = Database(replace(scene.db.config, pgbouncer=True))
     await pooled.open()
     try:
-        behind = Claims(pooled)
+        behind = Claims(pooled, Bundles(pooled))
         await settled(scene, behind, worker)
         asked.clear()
         async with asyncio.timeout(20):
@@ -193,7 +194,7 @@ async def test_what_is_remembered_ends_with_the_connection(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever answers next may be a standby that has not heard of everything."""
-    worker, one = await scene.worker(), Claims(scene.db.database)
+    worker, one = await scene.worker(), Claims(scene.db.database, Bundles(scene.db.database))
     await settled(scene, one, worker)
     demand = Demand(worker_id=worker, queues=(QUEUE,), kinds=(KIND,), limit=1, free=1)
 

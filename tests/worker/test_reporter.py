@@ -19,6 +19,7 @@ from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker import reporter
 from holdfast.worker.buffer import Buffer
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.permits import Permits
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held, Running
@@ -27,7 +28,8 @@ from tests.store.scene import Scene, fence
 
 def reporter_of(database: Database, held: Held, probe: Probe) -> Reporter:
     """Make a reporter of attempts that have logged nothing."""
-    return Reporter(database, held, Permits(Buffer(), 0), Events(probe), before_flush=lambda _: None)
+    permits, bundles = Permits(Buffer(), 0), Bundles(database)
+    return Reporter(database, held, permits, Events(probe), before_flush=lambda _: None, bundles=bundles)
 
 
 async def test_a_stopped_reporter_gives_up_what_the_database_does_not_take(db: ThrowawayDatabase) -> None:

@@ -12,6 +12,7 @@ from holdfast.runtime.events import Events
 from holdfast.store.attempts import Fence
 from holdfast.store.database import Database, DatabaseConfig
 from holdfast.testing import Probe, ThrowawayDatabase
+from holdfast.worker.bundles import Bundles
 from holdfast.worker.journal import Journal, JournalHandler, current_attempt
 from holdfast.worker.running import Held
 from tests.worker import handlers
@@ -95,7 +96,7 @@ def test_a_log_call_that_cannot_be_formatted_hurts_no_worker(
 ) -> None:
     """The worker's own log handler tells of it on stderr, as logging does, and raises nothing."""
     database = Database(DatabaseConfig(dsn="postgresql:///nowhere"))
-    keeper = JournalHandler(Journal(database, Held(), Events()))
+    keeper = JournalHandler(Journal(database, Held(), Events(), Bundles(database)))
     record = logging.LogRecord("tests", logging.INFO, __file__, 1, "%d", ("no number",), None)
     token = current_attempt.set(Fence(1, 1))
     try:

@@ -25,6 +25,7 @@ from holdfast.model.worker import Renewal
 from holdfast.rules.backoff import DEFAULT_BACKOFF, stored_backoff
 from holdfast.rules.outcome import released
 from holdfast.rules.reports import is_recorded
+from holdfast.runtime.pauses import doubling
 from holdfast.store import attempts, bundles, jobs, leader, leases, runs, workers
 from holdfast.store.attempts import Demand, Ended, Fence, Returned
 from holdfast.store.database import Database
@@ -116,7 +117,8 @@ class PostgresQueue:
         decision = transition(claim, outcome, random.random)
         await self._settle()
         seconds = time.monotonic() - self._held.get(claim.fence, time.monotonic())
-        give_up, pause, doubtful = time.monotonic() + self._config.ttl, FIRST_PAUSE, False
+        give_up, doubtful = time.monotonic() + self._config.ttl, False
+        pauses = doubling(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             try:
                 # Made anew for each try: the moment at which a suspended run is due stays the same.
@@ -127,8 +129,7 @@ class PostgresQueue:
                 if time.monotonic() > give_up:
                     raise
                 doubtful = doubtful or isinstance(error, DatabaseUnavailable)
-            await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 2)
+            await asyncio.sleep(next(pauses))
         self._held.pop(claim.fence, None)
         # The answer of an earlier try may be what was lost: then the attempt has ended by now, as was wanted.
         if not ended and not (doubtful and await self._has_ended(claim, decision)):

@@ -6,18 +6,11 @@ from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.model.job import ClaimedJob, Tie
 from holdfast.model.outcome import Complete
+from holdfast.rules.bundling import Bundling
 from holdfast.store import bundles
 from holdfast.store.attempts import Demand, Ended, Fence
 from holdfast.store.database import Database
 
-# So many jobs of one claim are worth a bundle.
-MANY = 64
-# A bundle pays for itself while not more than one of so many jobs is taken out of it by its own worker.
-WORTH = 8
-# Where more are, this many claims are without bundles, then twice as many, up to the most.
-FIRST_REST, LONGEST_REST = 16, 1024
-# After this many jobs it is seen how many were taken out.
-ENOUGH = 500
 # Kinds of Holdfast's own: their ends are looked for in live_jobs.
 _OWN = "holdfast:"
 
@@ -32,10 +25,7 @@ class Bundles:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._ties = dict[int, Tie]()
-        self._claims_to_rest, self._rest = 0, FIRST_REST
-        self._taken, self._parted = 0, 0
-        # How many jobs the last two claims have brought.
-        self._brought = 0, 0
+        self._bundling = Bundling()
         self.kinds = tuple[str, ...]()
 
     def begin(self, kinds: Iterable[str], runs: Collection[str]) -> None:
@@ -47,31 +37,15 @@ class Bundles:
         """True while this worker has jobs in bundles."""
         return bool(self._ties)
 
-    def wanted(self, demand: Demand) -> tuple[str, ...]:
-        """Return the kinds whose jobs this claim is to put into bundles.
-
-        None where it may bring few, or the last two did: to decide about each costs more than is saved then.
-        (One may be short because a line has come to its end, or a better one was looked for in vain.)
-        """
-        if demand.limit < MANY or max(self._brought) < MANY:
-            return ()
-        if self._claims_to_rest > 0:
-            self._claims_to_rest -= 1
-            return ()
-        if self._taken >= ENOUGH:
-            if self._parted * WORTH > self._taken:
-                self._claims_to_rest, self._rest = self._rest, min(LONGEST_REST, 2 * self._rest)
-            else:
-                self._rest = max(FIRST_REST, self._rest // 2)
-            self._taken, self._parted = 0, 0
-        return () if self._claims_to_rest else self.kinds
+    def kinds_for(self, demand: Demand) -> tuple[str, ...]:
+        """Return the kinds whose jobs the next claim, of this *demand*, is to put into bundles; none: no kinds."""
+        return self.kinds if self._bundling.next_claim(demand.limit) else ()
 
     def took(self, claimed: Sequence[ClaimedJob]) -> None:
         """Remember where the jobs of a claim stand."""
-        self._brought = self._brought[1], len(claimed)
         ties = {job.id: job.tie for job in claimed if job.tie is not None}
         self._ties.update(ties)
-        self._taken += len(ties)
+        self._bundling.claimed(len(claimed), len(ties))
 
     def divide(self, batch: list[Ended]) -> tuple[list[tuple[Tie, Ended]], list[Ended]]:
         """Return those that `complete` can end, and the others."""
@@ -104,7 +78,7 @@ class Bundles:
             return
         known = {self._ties[job_id][0] for job_id in job_ids}
         await self._database.run_read_committed(bundles.untie_known(known, job_ids))
-        self._parted += len(job_ids)
+        self._bundling.parted(len(job_ids))
         self._drop(job_ids)
 
     async def untie_unknown(self, worker_id: int, known: Collection[Fence]) -> None:

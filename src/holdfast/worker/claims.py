@@ -28,8 +28,8 @@ class Claims:
     `rules.marks` and `rules.rounds` say why.  One in a hurry leaves every row that bears the mark of a lock.
     """
 
-    def __init__(self, database: Database, bundles: Bundles | None = None) -> None:
-        self._database, self._bundles = database, bundles or Bundles(database)
+    def __init__(self, database: Database, bundles: Bundles) -> None:
+        self._database, self._bundles = database, bundles
         self._rounds, self._noted_at = Rounds(), time.monotonic()
         self._looked_at, self._look_pause = 0.0, LOOK_BEHIND
         self._lost = database.lost
@@ -114,7 +114,7 @@ class Claims:
         return await self._take(replace(demand, after=self._marks.settled_above(below, demand.queues)))
 
     async def _take(self, demand: Demand) -> list[ClaimedJob]:
-        kinds = self._bundles.wanted(demand)
+        kinds = self._bundles.kinds_for(demand)
         return await self.run(attempts.claim_bundled(demand, kinds) if kinds else attempts.claim_jobs(demand))
 
     async def run(self, claim: Statement[list[ClaimedJob]]) -> list[ClaimedJob]:

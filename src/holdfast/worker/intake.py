@@ -163,7 +163,7 @@ class Intake:
         with self.strays:
             if is_limited:
                 queue = demand.queues[0]
-                limited_claim = attempts.claim_limited(demand, queue, self._bundles.wanted(demand))
+                limited_claim = attempts.claim_limited(demand, queue, self._bundles.kinds_for(demand))
                 return await self._database.run_read_committed(limited_claim)
             return await self._claims.plain(demand, below)
 

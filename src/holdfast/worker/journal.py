@@ -36,11 +36,9 @@ class Journal(Service):
 
     name = "journal"
 
-    def __init__(
-        self, database: Database, held: Held, events: Events, bundles: Bundles | None = None
-    ) -> None:
+    def __init__(self, database: Database, held: Held, events: Events, bundles: Bundles) -> None:
         super().__init__(events)
-        self._database, self._held, self._bundles = database, held, bundles or Bundles(database)
+        self._database, self._held, self._bundles = database, held, bundles
         self._lock = threading.Lock()
         self._lines: dict[Fence, list[LogLine]] = {}
         self._sizes: dict[Fence, int] = {}

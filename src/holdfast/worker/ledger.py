@@ -14,6 +14,7 @@ from holdfast.app.answers import result_text
 from holdfast.app.handler import Executor, Handler
 from holdfast.errors import DatabaseRefused, DatabaseUnavailable, LeaseLost
 from holdfast.model.step import StepNote
+from holdfast.runtime.pauses import doubling
 from holdfast.store import attempts
 from holdfast.store.database import Connection, Database, begun_anew, own_errors, run_on
 from holdfast.store.signals import Taken, Waiter
@@ -28,7 +29,6 @@ from holdfast.workflow.ledger import StepTimedOut
 
 T = TypeVar("T")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 
 
 class SyncPlaces(Protocol):
@@ -99,15 +99,14 @@ class RunLedger:
 
     async def _insist(self, question: Callable[[], Awaitable[T]]) -> T:
         """Ask as often as the database is away, for as long as the lease is not lost."""
-        pause = FIRST_PAUSE
+        pauses = doubling()
         while True:
             try:
                 return await question()
             except (DatabaseUnavailable, DatabaseRefused):
                 if self._running.cause is Cause.LOST:
                     raise LeaseLost(*self.fence) from None
-            await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 2)
+            await asyncio.sleep(next(pauses))
 
     async def commit(self, *statements: Statement[Any]) -> list[Any]:
         """Run statements in one transaction; one that answers nothing undoes them all."""

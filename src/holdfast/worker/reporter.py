@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence, Set
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -15,57 +14,23 @@ from holdfast.model.outcome import Fail, PutBack, Suspend, Transition
 from holdfast.rules.outcome import storable
 from holdfast.rules.reports import is_recorded
 from holdfast.runtime.events import Events
-from holdfast.store import attempts, runs
+from holdfast.runtime.pauses import LONGEST_PAUSE, doubling
+from holdfast.store import attempts
 from holdfast.store.attempts import Ended, Fence, Returned
 from holdfast.store.database import Database
 from holdfast.store.runs import Suspended
 from holdfast.store.statement import Statement
+from holdfast.worker.backlog import Backlog, One
 from holdfast.worker.bundles import Bundles
 from holdfast.worker.permits import Permits
 from holdfast.worker.running import Held, Running
 
 MOST_IN_FLIGHT = 2
-LARGEST_BATCH = 1000
 # A database that takes so many seconds for a batch of so many has more to do than it has processors: a second
 # write beside that one would only want one more.
 CROWDED, MANY = 0.02, 100
 # One that takes so many seconds hangs: somebody's open transaction has a row of it.
 HANGING = 1.0
-LONGEST_PAUSE = 5.0
-
-One = TypeVar("One", Ended, Returned, Suspended)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pile(Generic[One]):
-    """What waits to be written by one kind of statement, in the order in which it was reported."""
-
-    make: Callable[[Sequence[One]], Statement[list[int]]]
-    waiting: list[One] = field(default_factory=list)
-
-    def take(self) -> list[One]:
-        """Take a batch off."""
-        batch = self.waiting[:LARGEST_BATCH]
-        del self.waiting[:LARGEST_BATCH]
-        return batch
-
-
-class _Piles:
-    """What became of attempts, by the statement that writes it."""
-
-    def __init__(self) -> None:
-        self.ended = _Pile(attempts.finish_jobs)
-        self.returned, self.suspended = _Pile(attempts.put_back_jobs), _Pile(runs.suspend_runs)
-
-    def __len__(self) -> int:
-        return len(self.ended.waiting) + len(self.returned.waiting) + len(self.suspended.waiting)
-
-    def take(self) -> list[tuple[_Pile[Any], list[Any]]]:
-        """Take a batch off each; ends first, and alone where they are many: others may come after them."""
-        batches: list[tuple[_Pile[Any], list[Any]]] = [(self.ended, self.ended.take())]
-        if not self.ended.waiting:
-            batches += [(self.returned, self.returned.take()), (self.suspended, self.suspended.take())]
-        return batches
 
 
 class Reporter:
@@ -89,16 +54,15 @@ class Reporter:
         events: Events,
         *,
         before_flush: Callable[[Sequence[Fence]], asyncio.Future[None] | None],
-        bundles: Bundles | None = None,
+        bundles: Bundles,
     ) -> None:
         self._database, self._held, self._permits, self._events = database, held, permits, events
-        self._bundles = bundles or Bundles(database)
-        self._before_flush = before_flush
-        self._unordered, self._ordered = _Piles(), _Piles()
-        self._flights: set[asyncio.Task[None]] = set()
+        self._before_flush, self._bundles = before_flush, bundles
+        self._unordered, self._ordered = Backlog(), Backlog()
+        self._in_flight: set[asyncio.Task[None]] = set()
         self._hanging: set[asyncio.Task[None]] = set()
         # The one among them that writes what has an order.
-        self._ordered_flight: asyncio.Task[None] | None = None
+        self._ordered_write: asyncio.Task[None] | None = None
         # The limited queue that has room once an attempt's end is written; None: the attempt was given back.
         self._frees: dict[Fence, str | None] = {}
         self._stopped, self._is_crowded = False, False
@@ -117,24 +81,24 @@ class Reporter:
             self._frees[fence] = frees
         recorded = running.permit_recorded
         is_unordered = heir is None and (recorded is None or recorded.done())
-        piles = self._unordered if is_unordered else self._ordered
+        backlog = self._unordered if is_unordered else self._ordered
         if isinstance(decision, PutBack):
-            piles.returned.waiting.append(Returned(fence, decision, seconds, kind))
+            backlog.returned.waiting.append(Returned(fence, decision, seconds, kind))
         elif isinstance(decision, Suspend):
-            piles.suspended.waiting.append(Suspended(fence, decision, seconds, kind))
+            backlog.suspended.waiting.append(Suspended(fence, decision, seconds, kind))
         else:
-            piles.ended.waiting.append(Ended(fence, decision, seconds, kind, heir, now))
-        # Under load it has to wait for a batch to land, and nothing is to be looked at before.
+            backlog.ended.waiting.append(Ended(fence, decision, seconds, kind, heir, now))
+        # Under load it has to wait for a batch to be written, and nothing is to be looked at before.
         if not (is_unordered and self._is_busy):
-            self._take_off()
+            self._begin_writes()
 
     def put_back(self, fences: Sequence[Fence], decision: PutBack) -> None:
         """Give attempts back whose handlers never began."""
         self._frees.update(dict.fromkeys(fences))
         for fence in fences:
-            piles = self._unordered if self._permits.unrecorded(fence) is None else self._ordered
-            piles.returned.waiting.append(Returned(fence, decision))
-        self._take_off()
+            backlog = self._unordered if self._permits.unrecorded(fence) is None else self._ordered
+            backlog.returned.waiting.append(Returned(fence, decision))
+        self._begin_writes()
 
     @property
     def pending(self) -> int:
@@ -143,24 +107,24 @@ class Reporter:
 
     async def flush(self) -> None:
         """Wait until everything reported so far is acknowledged, or given up."""
-        while not self._stopped and (self._flights or self.pending):
-            self._take_off()
-            await asyncio.wait(self._flights, return_when=asyncio.FIRST_COMPLETED)
+        while not self._stopped and (self._in_flight or self.pending):
+            self._begin_writes()
+            await asyncio.wait(self._in_flight, return_when=asyncio.FIRST_COMPLETED)
 
     async def stop(self) -> None:
         """Give up what is in flight, for good: a rescue decides about what is not written."""
         self._stopped = True
-        for flight in self._flights:
-            flight.cancel()
-        await asyncio.gather(*self._flights, return_exceptions=True)
+        for write in self._in_flight:
+            write.cancel()
+        await asyncio.gather(*self._in_flight, return_exceptions=True)
 
-    def _take_off(self) -> None:
+    def _begin_writes(self) -> None:
         if self._stopped:
             return
-        if self._ordered_flight is None and len(self._ordered):
-            self._ordered_flight = self._begin(self._fly(self._ordered))
+        if self._ordered_write is None and len(self._ordered):
+            self._ordered_write = self._launch(self._write_next(self._ordered))
         if not self._is_busy and len(self._unordered):
-            self._begin(self._fly(self._unordered))
+            self._launch(self._write_next(self._unordered))
 
     @property
     def _is_busy(self) -> bool:
@@ -168,40 +132,40 @@ class Reporter:
         # Two batches of one bundle would wait for one another.
         is_narrow = self._is_crowded or self._bundles.in_use
         most = 1 if is_narrow and not self._hanging else MOST_IN_FLIGHT
-        return len(self._flights) - (self._ordered_flight is not None) >= most
+        return len(self._in_flight) - (self._ordered_write is not None) >= most
 
-    def _begin(self, flying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        flight = asyncio.create_task(flying, name="holdfast report")
-        self._flights.add(flight)
-        flight.add_done_callback(self._landed)
-        flight.get_loop().call_later(HANGING, self._look_after, flight)
-        return flight
+    def _launch(self, writing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        write = asyncio.create_task(writing, name="holdfast report")
+        self._in_flight.add(write)
+        write.add_done_callback(self._ended)
+        write.get_loop().call_later(HANGING, self._check, write)
+        return write
 
-    def _look_after(self, flight: asyncio.Task[None]) -> None:
-        if flight in self._flights:
-            self._hanging.add(flight)
-            self._take_off()
+    def _check(self, write: asyncio.Task[None]) -> None:
+        if write in self._in_flight:
+            self._hanging.add(write)
+            self._begin_writes()
 
-    def _landed(self, flight: asyncio.Task[None]) -> None:
-        self._flights.discard(flight)
-        self._hanging.discard(flight)
-        if flight is self._ordered_flight:
-            self._ordered_flight = None
-        if not flight.cancelled() and (error := flight.exception()) is not None:
+    def _ended(self, write: asyncio.Task[None]) -> None:
+        self._in_flight.discard(write)
+        self._hanging.discard(write)
+        if write is self._ordered_write:
+            self._ordered_write = None
+        if not write.cancelled() and (error := write.exception()) is not None:
             self._events.emit("report.failed", error=error, attempts=self.pending, retry_in=LONGEST_PAUSE)
-            flight.get_loop().call_later(LONGEST_PAUSE, self._take_off)
+            write.get_loop().call_later(LONGEST_PAUSE, self._begin_writes)
             return
-        self._take_off()
+        self._begin_writes()
 
-    async def _fly(self, piles: _Piles) -> None:
-        batches, begun = piles.take(), time.monotonic()
+    async def _write_next(self, backlog: Backlog) -> None:
+        batches, begun = backlog.take(), time.monotonic()
         try:
             written = self._before_flush([one.fence for _, batch in batches for one in batch])
             if written is not None:
                 await written
             for pile, batch in batches:
                 left = batch
-                if batch and pile is piles.ended:
+                if batch and pile is backlog.ended:
                     left = await self._complete(batch)
                 if left:
                     await self._write(pile.make, left)
@@ -220,8 +184,7 @@ class Reporter:
         *,
         is_last_word: bool = False,
     ) -> None:
-        pause = 0.05
-        while True:
+        for pause in doubling():
             try:
                 await self._bundles.untie(one.fence for one in batch)
                 accepted: list[int] = await self._database.run_read_committed(make(batch))
@@ -233,7 +196,6 @@ class Reporter:
                     return
                 self._events.emit("report.delayed", error=error, attempts=len(batch), retry_in=pause)
                 await asyncio.sleep(pause)
-                pause = min(LONGEST_PAUSE, pause * 2)
                 # Whoever was declared lost meanwhile has been dropped from what is held.
                 batch = [one for one in batch if one.fence in self._held.fences]
                 if not batch:

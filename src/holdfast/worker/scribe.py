@@ -10,6 +10,7 @@ from functools import partial
 from holdfast.errors import DatabaseRefused, HoldfastError, InputInvalid, LeaseLost
 from holdfast.model.step import StepNote
 from holdfast.runtime.events import Events
+from holdfast.runtime.pauses import doubling
 from holdfast.store import steps
 from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
@@ -17,7 +18,6 @@ from holdfast.worker.running import Held
 
 MOST_IN_FLIGHT = 2
 LARGEST_BATCH = 500
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,41 +49,41 @@ class Scribe:
     def __init__(self, database: Database, held: Held, events: Events) -> None:
         self._database, self._held, self._events = database, held, events
         self._pages: list[Page] = []
-        self._flights: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     def hand_in(self, fence: Fence, notes: Sequence[StepNote]) -> asyncio.Future[bool]:
         """Write places of a run; the future tells whether it is to be paused, or raises `LeaseLost`."""
         page = Page(fence, notes, asyncio.get_running_loop().create_future())
         self._pages.append(page)
-        self._take_off()
+        self._begin_writes()
         return page.written
 
     async def stop(self) -> None:
         """Give up what is in flight, for good: nobody waits for it any more."""
         self._stopped = True
-        for flight in self._flights:
-            flight.cancel()
-        await asyncio.gather(*self._flights, return_exceptions=True)
+        for write in self._in_flight:
+            write.cancel()
+        await asyncio.gather(*self._in_flight, return_exceptions=True)
 
-    def _take_off(self) -> None:
-        if self._pages and not self._stopped and len(self._flights) < MOST_IN_FLIGHT:
+    def _begin_writes(self) -> None:
+        if self._pages and not self._stopped and len(self._in_flight) < MOST_IN_FLIGHT:
             batch, self._pages = self._pages[:LARGEST_BATCH], self._pages[LARGEST_BATCH:]
-            flight = asyncio.create_task(self._write(batch), name="holdfast scribe")
-            self._flights.add(flight)
-            flight.add_done_callback(partial(self._landed, batch))
+            write = asyncio.create_task(self._write(batch), name="holdfast scribe")
+            self._in_flight.add(write)
+            write.add_done_callback(partial(self._ended, batch))
 
-    def _landed(self, batch: list[Page], flight: asyncio.Task[None]) -> None:
-        self._flights.discard(flight)
-        if not flight.cancelled() and (surprise := flight.exception()) is not None:
+    def _ended(self, batch: list[Page], write: asyncio.Task[None]) -> None:
+        self._in_flight.discard(write)
+        if not write.cancelled() and (surprise := write.exception()) is not None:
             # A page that is never answered would hang its run for ever.
             self._events.emit("steps.refused", error=surprise, runs=len(batch))
             for page in batch:
                 page.refuse(DatabaseRefused(f"what the run remembers cannot be written: {surprise!r}"))
-        self._take_off()
+        self._begin_writes()
 
     async def _write(self, batch: list[Page]) -> None:
-        pause = FIRST_PAUSE
+        pauses = doubling()
         while batch:
             try:
                 saved = await self._database.run(steps.save_steps(_notes(batch)))
@@ -91,9 +91,9 @@ class Scribe:
                 await self._write_singly(batch, error)
                 return
             except HoldfastError as error:
+                pause = next(pauses)
                 self._events.emit("steps.delayed", error=error, runs=len(batch), retry_in=pause)
                 await asyncio.sleep(pause)
-                pause = min(LONGEST_PAUSE, pause * 2)
                 batch = self._still_held(batch)
             else:
                 _tell(batch, saved)
