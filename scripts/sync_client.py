@@ -32,6 +32,8 @@ WORDS = {
     "copy_jobs": "copy_jobs_sync",
     "database": "sync_database",
     "run_foreign": "run_foreign_sync",
+    # A sync session says its isolation itself, behind a pooler too.
+    "run_read_committed": "run",
 }
 # Prose in docstrings.
 PHRASES = {

@@ -53,7 +53,7 @@ from holdfast.store.sqlfile import blocks, rendered
 from holdfast.store.statement import Statement
 from holdfast.worker.sessions import Sessions
 from holdfast.worker.sync_sessions import SyncSessions
-from holdfast.worker.transaction import End, LoopTransaction, SyncTransaction
+from holdfast.worker.transaction import Beside, LoopTransaction, SyncTransaction
 from tests.contracts.test_sql import BLOCKS, body
 from tests.store.scene import Scene, fence
 
@@ -245,11 +245,11 @@ async def loop_transaction(scene: Scene, stale: Fence) -> list[int]:
         sessions = Sessions(scene.db.config, 1)
         stack.push_async_callback(sessions.close)
 
-        async def settle() -> None:
+        async def nothing() -> None:
             return None
 
         try:
-            async with LoopTransaction(job, running, sessions, settle) as connection:
+            async with LoopTransaction(job, running, sessions, open_up=nothing, settle=nothing) as connection:
                 await scene.execute(
                     connection, "insert into holdfast.queues (name) values ('mine') returning 1"
                 )
@@ -261,10 +261,10 @@ async def loop_transaction(scene: Scene, stale: Fence) -> list[int]:
 async def sync_transaction(scene: Scene, stale: Fence) -> list[int]:
     """A sync handler's own transaction, with a write of its own."""
     job: Any = SimpleNamespace(id=stale.job_id, attempt=stale.attempt, kind="greet", result=None)
-    end = End(time.monotonic(), lambda: None, lambda _committed: None)
+    worker = Beside(time.monotonic(), lambda: None, lambda: None, lambda _committed: None)
     with closing(SyncSessions(scene.db.config)) as sessions:
         try:
-            with SyncTransaction(job, end, sessions) as connection:
+            with SyncTransaction(job, worker, sessions) as connection:
                 connection.execute(rendered(INSERT, scene.db.schema).encode())
         except LeaseLost:
             return []

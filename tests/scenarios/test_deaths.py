@@ -86,6 +86,24 @@ async def test_a_frozen_worker_that_wakes_up_changes_nothing_and_stops_its_stale
     assert await db.value("select count(*) from holdfast.finished_jobs") == 1
 
 
+async def test_a_frozen_worker_that_wakes_up_begins_nothing_that_others_have_by_now(
+    client: holdfast.Client, db: ThrowawayDatabase, start: Any, eventually: Any
+) -> None:
+    """Its slot comes free before it hears that it is lost, and the next job is in its buffer."""
+    handles = await client.enqueue_many([program.stand_still.job(2.0), program.stand_still.job(0.0)])
+    frozen = await start(queues=["calm"], slots=1)
+    await eventually(lambda: db.value("select count(*) from holdfast.effects"))
+    assert await db.value("select count(*) from holdfast.live_jobs where worker_id is not null") == 2
+    frozen.send(signal.SIGSTOP)
+    await start(queues=["calm"])
+    assert [await client.wait(handle.id, timeout=20) for handle in handles] == [2, 2]
+    frozen.send(signal.SIGCONT)
+    await frozen.probe.wait_for("worker.registered", times=2)
+    assert len(frozen.probe.seen("attempt.started")) == 1
+    after = await client.enqueue(program.once.job())
+    assert await client.wait(after.id, timeout=20) == 1
+
+
 async def test_a_handler_that_blocks_the_loop_for_two_ttls_keeps_its_job(
     client: holdfast.Client, db: ThrowawayDatabase, start: Any
 ) -> None:

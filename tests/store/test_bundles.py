@@ -17,7 +17,8 @@ from holdfast.model.selection import JobFilter
 from holdfast.rules.intervention import Intervention
 from holdfast.store import attempts, bundles, jobs, overview, workers
 from holdfast.store.attempts import Demand, Ended, Returned
-from holdfast.store.database import Connection
+from holdfast.store.database import Connection, Database
+from holdfast.store.statement import Statement
 from tests.store.scene import KIND, Scene, fence
 
 STAND = """
@@ -446,6 +447,42 @@ async def test_a_queue_with_a_limit_for_the_fleet_knows_no_bundles(scene: Scene)
     assert [job.tie for job in claimed] == [None, None]
 
 
+async def test_an_end_is_not_written_to_another_bundle_of_the_same_number(scene: Scene) -> None:
+    """A standby that took over may have lost a claim, and have given the number of its bundle again."""
+    worker = await scene.worker()
+    await scene.enqueue(6)
+    jobs_there = await claim(scene, worker, limit=3)
+    await scene.db.fetch("update holdfast.bundles set job_ids = '{4,5,6}'")
+    assert await complete(scene, jobs_there) == []
+    await scene.db.fetch("update holdfast.bundles set job_ids = '{1,2}', keys = keys[:2], gone = b'00'")
+    assert await complete(scene, jobs_there, jobs_there[0]) == []
+    assert await scene.db.value("select count(*) from holdfast.finished_jobs") == 0
+
+
+async def test_jobs_that_leave_their_bundle_during_a_claim_count_all_the_same(scene: Scene) -> None:
+    """Under a limit that was set while they were in it: each is in the bundle or has a row, never neither."""
+    most = 0
+    for _ in range(100):
+        await scene.db.fetch("update holdfast.queues set max_running = null")
+        worker, other = await scene.worker(), await scene.worker()
+        first, second = await scene.session(), await scene.session()
+        before = await scene.enqueue(10)
+        bundled = {job.id for job in await claim(scene, worker, limit=5) if job.tie}
+        assert bundled == {*before[:5]}
+        await scene.db.fetch("update holdfast.queues set max_running = 6")
+        for connection in (first, second):
+            await connection.execute("select 1")
+        _, taken = await asyncio.gather(
+            scene.run(bundles.untie_jobs([*bundled]), first),
+            scene.claim_limited(other, connection=second),
+        )
+        most = max(most, len(taken))
+        for connection in (first, second):
+            await connection.close()
+        await scene.db.fetch("delete from holdfast.live_jobs returning 1")
+    assert most == 1
+
+
 @pytest.mark.parametrize("many", [False, True])
 async def test_a_job_in_a_bundle_can_be_cancelled(scene: Scene, many: bool) -> None:
     """Its worker is asked to stop it, and it alone leaves the bundle."""
@@ -463,6 +500,28 @@ async def test_a_job_in_a_bundle_can_be_cancelled(scene: Scene, many: bool) -> N
         assert (await stand(scene))[:2] == ([ids[1]], [ids[0], ids[2]])
     requests = await scene.run(attempts.cancel_requests([fence(job) for job in claimed]))
     assert [one.job_id for one in requests] == (ids if many else [ids[1]])
+
+
+async def test_a_sweep_finds_what_left_its_bundle_behind_its_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker has it take rows of its own between the first look and the next."""
+    ids = await scene.enqueue(3)
+    await claim(scene, await scene.worker(), free=3)
+    run = Database.run
+
+    async def overtaken(self: Database, statement: Statement[Any], connection: Any = None) -> Any:
+        answer = await run(self, statement, connection)
+        if statement.name == "cancel_jobs":
+            await run(self, bundles.untie_jobs(ids))
+        return answer
+
+    monkeypatch.setattr(Database, "run", overtaken)
+    operator = Operator(scene.db.database, "tester")
+    stroke = await operator.jobs.stroke(Intervention.CANCEL, JobFilter(kind=KIND), None, before=None)
+    assert stroke.swept.changed == 3
+    requested = "select count(*) from holdfast.live_jobs where cancel_requested_at is not null"
+    assert await scene.db.value(requested) == 3
 
 
 async def _ended(scene: Scene, claimed: list[ClaimedJob]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import DatabaseUnavailable
+from holdfast.model.outcome import Complete
 from holdfast.rules.bundling import ENOUGH, FIRST_REST
 from holdfast.store import attempts
 from holdfast.store.attempts import Demand
@@ -77,12 +78,38 @@ def writes(job: holdfast.Job) -> str:
     return "written"
 
 
+def writes_as_of_its_beginning(job: holdfast.Job) -> str:
+    with job.transaction() as transaction:
+        transaction.execute("set transaction isolation level repeatable read")
+        transaction.execute("select 1")
+    return "written"
+
+
+async def writes_on_the_loop_as_of_its_beginning(job: holdfast.Job) -> str:
+    async with job.transaction() as transaction:
+        await transaction.execute("set transaction isolation level serializable")
+        await transaction.execute("select 1")
+    return "written"
+
+
 def answers(job: holdfast.Job) -> dict[str, int]:
     return {"number": job.id}
 
 
 @pytest.mark.parametrize(
-    "handler", [logs, reports_progress, saves, fails_once, snoozes_once, cancels, writes, answers]
+    "handler",
+    [
+        logs,
+        reports_progress,
+        saves,
+        fails_once,
+        snoozes_once,
+        cancels,
+        writes,
+        writes_as_of_its_beginning,
+        writes_on_the_loop_as_of_its_beginning,
+        answers,
+    ],
 )
 async def test_handlers_in_bundles_get_all_they_want(
     client: holdfast.Client, work: Any, scene: Scene, bundled: set[int], handler: Callable[..., Any]
@@ -106,6 +133,21 @@ async def test_handlers_in_bundles_get_all_they_want(
     if handler is answers:
         wrong = "select count(*) from holdfast.finished_jobs where (result ->> 'number')::bigint <> job_id"
         assert await scene.db.value(wrong) == 0
+
+
+async def test_a_process_may_write_as_of_its_beginning_too(
+    client: holdfast.Client, work: Any, scene: Scene, bundled: set[int]
+) -> None:
+    """Its transaction begins elsewhere, once the worker has given the attempt a row."""
+    app = holdfast.App()
+    kind = app.job(kind="it", executor="process")(writes_as_of_its_beginning)
+    handles = await client.enqueue_many(kind.job() for _ in range(COUNT))
+    await work(app, slots=4)
+    for handle in handles:
+        await client.wait(handle.id, timeout=30)
+    assert bundled
+    assert await scene.db.fetch(ENDS) == [("completed", COUNT, COUNT)]
+    assert await scene.db.value("select count(*) from holdfast.finished_jobs where attempt > 1") == 0
 
 
 @pytest.mark.parametrize("error", [DatabaseUnavailable("the connection broke"), RuntimeError("a surprise")])
@@ -295,6 +337,19 @@ def claimed(first: int, count: int, bundle: int | None = 7) -> list[Any]:
     """Jobs as a claim brings them."""
     ties = [None if bundle is None else (bundle, count, nth) for nth in range(count)]
     return [SimpleNamespace(id=first + nth, tie=tie) for nth, tie in enumerate(ties)]
+
+
+def test_an_end_that_hands_a_permit_on_is_left_to_the_statement_that_writes_it(db: ThrowawayDatabase) -> None:
+    """A limit may have come while the job was in its bundle: the permit would be had and counted nowhere."""
+    one = Bundles(db.database)
+    one.took(claimed(1, 2))
+    ends = [
+        attempts.Ended(attempts.Fence(job_id, 1), Complete(), heir=heir)
+        for job_id, heir in ((1, None), (2, attempts.Fence(3, 1)))
+    ]
+    bundled, others = one.divide(ends)
+    assert [end for _, end in bundled] == ends[:1]
+    assert others == ends[1:]
 
 
 async def test_a_worker_that_takes_its_bundles_apart_makes_fewer(db: ThrowawayDatabase) -> None:

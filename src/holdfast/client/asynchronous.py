@@ -320,5 +320,5 @@ class Client:
             check_refusal(job_id, action, end, last=look == LOOKS - 1)
             if action is Intervention.CANCEL:
                 # It may stand in a bundle.
-                await self._database.run(bundles.untie_jobs([job_id]))
+                await self._database.run_read_committed(bundles.untie_jobs([job_id]))
         raise JobNotFound(job_id)

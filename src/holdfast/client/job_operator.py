@@ -140,7 +140,9 @@ class JobOperator(JobVerbs):
         elif action is Intervention.CANCEL:
             changed = {*await self._database.run(interventions.cancel_jobs(job_ids, mandate, states))}
             missed = [job_id for job_id in job_ids if job_id not in changed]
-            if missed and await self._database.run(bundles.untie_jobs(missed)):
+            if missed:
+                # They may stand in bundles, or have come out of them since.
+                await self._database.run_read_committed(bundles.untie_jobs(missed))
                 changed |= {*await self._database.run(interventions.cancel_jobs(missed, mandate, states))}
         else:
             changed = {*await self._database.run(interventions.discard_jobs(job_ids, mandate, states))}
@@ -156,7 +158,7 @@ class JobOperator(JobVerbs):
             check_refusal(job_id, action, end, last=look == LOOKS - 1)
             if action is Intervention.CANCEL:
                 # It may stand in a bundle.
-                await self._database.run(bundles.untie_jobs([job_id]))
+                await self._database.run_read_committed(bundles.untie_jobs([job_id]))
         raise JobNotFound(job_id)
 
 

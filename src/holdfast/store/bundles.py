@@ -40,6 +40,7 @@ def complete_bundled(ended: Sequence[tuple[Tie, Ended]]) -> Statement[list[int]]
         numbers([place for _, places, _ in parts.values() for place in places]),
         numbers([one.seconds for one in in_order]),
         sparse([one.decision.result for one in in_order]),  # type: ignore[union-attr]  # completed, as was said
+        numbers([ends[0].fence.job_id for *_, ends in parts.values()]),
     )
     return Statement("complete_bundled", _SQL["complete_bundled"], parameters, _ended)
 

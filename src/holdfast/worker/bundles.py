@@ -54,7 +54,8 @@ class Bundles:
         bundled, others, find = list[tuple[Tie, Ended]](), list[Ended](), self._ties.get
         for one in batch:
             tie = find(one.fence[0])
-            if tie is None or type(one.decision) is not Complete:
+            # Who hands a permit on has to write that too.
+            if tie is None or type(one.decision) is not Complete or one.heir is not None:
                 others.append(one)
             else:
                 bundled.append((tie, one))

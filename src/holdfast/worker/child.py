@@ -33,7 +33,7 @@ from holdfast.rules.outcome import storable
 from holdfast.store.database import DatabaseConfig
 from holdfast.worker import endings, wire
 from holdfast.worker.sync_sessions import SyncSessions
-from holdfast.worker.transaction import End, SyncTransaction
+from holdfast.worker.transaction import Beside, SyncTransaction
 
 PR_SET_PDEATHSIG = 1
 
@@ -165,7 +165,12 @@ class LinkPort:
 
     def transaction(self, job: Job) -> Transaction:
         """Begin a transaction that ends with the job's completion."""
-        return SyncTransaction(job, End(self._began, self._settle, self._settled), self._sessions)
+        worker = Beside(self._began, self._open_up, self._settle, self._settled)
+        return SyncTransaction(job, worker, self._sessions)
+
+    def _open_up(self) -> None:
+        if self.claimed.tie is not None:
+            self._link.ask(wire.OpenUp(), self)
 
     def _settle(self) -> None:
         self._link.ask(wire.Settle(), self)

@@ -30,22 +30,34 @@ PULSE = 1.0
 class Lease:
     """The right of this worker to hold jobs, kept alive by a thread.
 
-    *changed* is called from that thread with the state found at each renewal; None means that the
-    worker was declared lost.  *patience* answers how many seconds the loop may stand still.
+    It lasts *ttl* seconds and is renewed *every* so many.  *changed* is called from that thread with the
+    state found at each renewal; None means that the worker was declared lost.  *patience* answers how many
+    seconds the loop may stand still.
     """
 
     def __init__(
-        self, config: DatabaseConfig, events: Events, *, every: float, patience: Callable[[], float]
+        self,
+        config: DatabaseConfig,
+        events: Events,
+        *,
+        ttl: float,
+        every: float,
+        patience: Callable[[], float],
     ) -> None:
         self._config, self._events = config, events
-        self._every, self._patience = every, patience
+        self._ttl, self._every, self._patience = ttl, every, patience
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._last_turn = time.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.renewals = 0
-        self.renewed_at = time.monotonic()
+        self._renewed_at = time.monotonic()
+
+    @property
+    def holds(self) -> bool:
+        """True while nobody can have declared this worker lost: it was renewed less than a ttl ago."""
+        return time.monotonic() - self._renewed_at < self._ttl
 
     @property
     def stood_still(self) -> float:
@@ -60,7 +72,7 @@ class Lease:
     def start(self, worker_id: int, changed: Callable[[WorkerState | None], None]) -> None:
         """Begin to renew the lease of *worker_id*; call it on the loop that is to be watched."""
         self._loop = asyncio.get_running_loop()
-        self.renewed_at = time.monotonic()
+        self._renewed_at = time.monotonic()
         self._pulse()
         self._ended = threading.Event()
         arguments = (worker_id, changed, self._ended)
@@ -91,6 +103,7 @@ class Lease:
                 self._events.emit("lease.abandoned", worker_id=worker_id, seconds=self.stood_still)
                 rest = RETRY
                 continue
+            asked_at = time.monotonic()
             try:
                 state = line.run(workers.renew_worker(worker_id))
             except (psycopg.Error, OSError) as error:
@@ -99,7 +112,8 @@ class Lease:
                 rest = min(RETRY, self._every)
                 continue
             self.renewals += 1
-            self.renewed_at = time.monotonic()
+            if state is not None:
+                self._renewed_at = asked_at
             rest = self._every
             changed(state)
             if state is None:

@@ -16,7 +16,7 @@ from holdfast.worker.journal import Journal
 from holdfast.worker.running import Running
 from holdfast.worker.sessions import Sessions
 from holdfast.worker.sync_sessions import SyncSessions
-from holdfast.worker.transaction import End, LoopTransaction, SyncTransaction
+from holdfast.worker.transaction import Beside, LoopTransaction, SyncTransaction
 
 
 class AttemptPort:
@@ -97,16 +97,27 @@ class AttemptPort:
     def transaction(self, job: Job) -> Transaction:
         """Begin a transaction that ends with the job's completion."""
         if self._is_on_loop():
-            return LoopTransaction(job, self._running, self._sessions, self.settle)
-        end = End(self._running.began, lambda: self._carried(self.settle()), self._running.end)
-        return SyncTransaction(job, end, self._sync_sessions)
+            return LoopTransaction(
+                job, self._running, self._sessions, open_up=self.open_up, settle=self.settle
+            )
+        worker = Beside(
+            self._running.began,
+            lambda: self._carried(self.open_up()) if self._running.claimed.tie is not None else None,
+            lambda: self._carried(self.settle()),
+            self._running.end,
+        )
+        return SyncTransaction(job, worker, self._sync_sessions)
+
+    async def open_up(self) -> None:
+        """Give the attempt a row of its own: a transaction sees it only if it was there when that began."""
+        await self._bundles.untie([self._running.fence])
 
     async def settle(self) -> None:
         """Write what was logged so far; from now on a lease that is gone may be the attempt's own doing."""
         if self._running.permit_recorded is not None:
             # What ends here must not be recorded, nor its permit be free, before whoever handed that on.
             await asyncio.wait({self._running.permit_recorded})
-        await self._bundles.untie([self._running.fence])
+        await self.open_up()
         self._running.begin_end()
         written = self._journal.settle([self._running.fence])
         if written is not None:

@@ -250,7 +250,7 @@ class Conversation:
                 self._port.log(level, text)
             case wire.Settled(committed):
                 self._running.end(committed)
-            case wire.Save() | wire.Load() | wire.Delete() | wire.Settle():
+            case wire.Save() | wire.Load() | wire.Delete() | wire.OpenUp() | wire.Settle():
                 self._child.write(await self._answer(message))
             case _:
                 return message
@@ -266,6 +266,8 @@ class Conversation:
                     value = await self._port.load(version)
                 case wire.Delete():
                     await self._port.delete()
+                case wire.OpenUp():
+                    await self._port.open_up()
                 case wire.Settle():
                     await self._port.settle()
         except HoldfastError as error:

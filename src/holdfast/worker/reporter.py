@@ -231,10 +231,9 @@ class Reporter:
         except HoldfastError:
             # Whatever is wrong is met again by the statement for everything, and dealt with there.
             return batch
-        left = list[Ended]()
-        if len(accepted) < len(batch):
-            known = set(accepted)
-            left = [one for one in batch if one.fence.job_id not in known]
+        known = set(accepted)
+        left = [one for one in batch if one.fence.job_id not in known]
+        if left:
             batch = [one for one in batch if one.fence.job_id in known]
         self._conclude(batch, accepted)
         return left

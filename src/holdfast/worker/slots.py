@@ -31,7 +31,8 @@ class Slots:
     """Runs up to *count* attempts at once.
 
     *freed* is called whenever a slot has taken a job or found none, so that the claimer can look at once:
-    many may come free in one turn of the loop, and each sees what the others have left.
+    many may come free in one turn of the loop, and each sees what the others have left.  Nothing is begun
+    while *may_begin* says no, until `go_on` is called and it says yes.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Slots:
         reporter: Reporter,
         held: Held,
         events: Events,
+        may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
         self.count = count
         self.busy = 0
@@ -53,6 +55,7 @@ class Slots:
         self._permits, self._held, self._events = permits, held, events
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._may_begin, self._allowed = may_begin, asyncio.Event()
         self._turns, self._turn_ends, self._turn_has_begun = 0, 0.0, False
         # How many slots whose last handler never waited are to go on in the next turn.
         self._going_on, self._resting = 0, deque[asyncio.Future[None]]()
@@ -97,11 +100,24 @@ class Slots:
         # What a handler set in its context, such as a tenant, is no affair of the next job.
         while not (self._stopping or task.cancelling()) and copy_context() == clean:
             turn = self._turns
+            # Once in a turn of the loop: only a process that was frozen has let a lease run out in between.
+            if not (self._turn_has_begun or self._may_begin()):
+                await self._wait_for_lease()
             running, _ = await self.serve()
             if running.leftover is not None:
                 await self._sit_out(running.leftover)
             if self._turn_has_begun and time.monotonic() >= self._turn_ends:
                 await self._let_turn(has_waited=self._turns != turn)
+
+    def go_on(self) -> None:
+        """Have slots look again whether they may begin something."""
+        self._allowed.set()
+
+    async def _wait_for_lease(self) -> None:
+        """Begin nothing on a lease that may have run out: what is in the buffer others may have by now."""
+        while not self._may_begin():
+            self._allowed.clear()
+            await self._allowed.wait()
 
     def _begin_turn(self, now: float) -> None:
         # The first job in each turn of the loop begins it for all slots.

@@ -32,13 +32,21 @@ def _completion(job: Job, began: float) -> Statement[list[int]]:
 class LoopTransaction(Transaction):
     """``async with``: gives an asyncpg connection inside a transaction.
 
-    *settle* writes what was logged so far: once the transaction has ended the job, its log is closed.
+    *open_up* is called before it begins; *settle* writes what was logged so far: once the transaction has
+    ended the job, its log is closed.
     """
 
     def __init__(
-        self, job: Job, running: Running, sessions: Sessions, settle: Callable[[], Awaitable[None]]
+        self,
+        job: Job,
+        running: Running,
+        sessions: Sessions,
+        *,
+        open_up: Callable[[], Awaitable[None]],
+        settle: Callable[[], Awaitable[None]],
     ) -> None:
-        self._job, self._running, self._sessions, self._settle = job, running, sessions, settle
+        self._job, self._running, self._sessions = job, running, sessions
+        self._open_up, self._settle = open_up, settle
         self._inner: AbstractAsyncContextManager[Connection] | None = None
         self._connection: Connection | None = None
 
@@ -50,6 +58,7 @@ class LoopTransaction(Transaction):
         return None
 
     async def __aenter__(self) -> Connection:
+        await self._open_up()
         self._inner = self._sessions.transaction()
         self._connection = await self._inner.__aenter__()
         return self._connection
@@ -83,14 +92,15 @@ class LoopTransaction(Transaction):
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """How a transaction that runs beside the loop ends its attempt.
+class Beside:
+    """What the worker does for a transaction that runs beside its loop.
 
-    *began* is when the handler began, by the monotonic clock; *settle* writes what was logged so far;
-    *settled* tells the worker whether the transaction was committed.
+    *began* is when the handler began, by the monotonic clock; *open_up* is called before the transaction
+    begins; *settle* writes what was logged so far; *settled* tells the worker whether it was committed.
     """
 
     began: float
+    open_up: Callable[[], object]
     settle: Callable[[], object]
     settled: Callable[[bool], object]
 
@@ -98,8 +108,8 @@ class End:
 class SyncTransaction(Transaction):
     """``with``: gives a psycopg connection inside a transaction, for handlers in threads and processes."""
 
-    def __init__(self, job: Job, end: End, sessions: SyncSessions) -> None:
-        self._job, self._end, self._sessions = job, end, sessions
+    def __init__(self, job: Job, worker: Beside, sessions: SyncSessions) -> None:
+        self._job, self._worker, self._sessions = job, worker, sessions
         self._connection: psycopg.Connection[Any] | None = None
 
     async def __aenter__(self) -> Any:
@@ -110,6 +120,7 @@ class SyncTransaction(Transaction):
         return None
 
     def __enter__(self) -> psycopg.Connection[Any]:
+        self._worker.open_up()
         self._connection = self._sessions.lend()
         return self._connection
 
@@ -125,8 +136,8 @@ class SyncTransaction(Transaction):
             self._sessions.take_back(connection)
 
     def _complete(self, connection: psycopg.Connection[Any]) -> None:
-        statement = _completion(self._job, self._end.began)
-        self._end.settle()
+        statement = _completion(self._job, self._worker.began)
+        self._worker.settle()
         committed = False
         try:
             if not run_on_psycopg(connection, statement, self._sessions.config.schema):
@@ -134,4 +145,4 @@ class SyncTransaction(Transaction):
             connection.commit()
             committed = True
         finally:
-            self._end.settled(committed)
+            self._worker.settled(committed)

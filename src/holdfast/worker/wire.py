@@ -97,6 +97,12 @@ class Delete(msgspec.Struct, tag="delete"):
     wish: int = 0
 
 
+class OpenUp(msgspec.Struct, tag="open_up"):
+    """Wish with an answer: the attempt's own transaction is about to begin."""
+
+    wish: int = 0
+
+
 class Settle(msgspec.Struct, tag="settle"):
     """Wish with an answer: write what was logged, for the attempt's own transaction is about to end it."""
 
@@ -145,7 +151,7 @@ class Raised(msgspec.Struct, tag="raised"):
     lost: bool = False
 
 
-Wanting = Save | Load | Delete | Settle
+Wanting = Save | Load | Delete | OpenUp | Settle
 Ending = Returned | Snoozed | Cancelled | Retried | Raised
 FromParent = Setup | Call | Answer
 FromChild = Begun | Progress | Line | Wanting | Settled | Ending

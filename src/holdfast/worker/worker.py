@@ -70,6 +70,7 @@ class Worker:
             reporter=self.reporter,
             held=self.held,
             events=events,
+            may_begin=lambda: self.lease.holds,
         )
         self.attention = Attention(database, self.held, self.bundles, self._buffer, self.reporter, events)
         self.claimer = Claimer(
@@ -86,7 +87,9 @@ class Worker:
         )
         # Claims fill slots, and their ends call for claims: here the circle is closed.
         self.slots.freed, self.reporter.acknowledged = self.claimer.freed, self.claimer.reported
-        self.lease = Lease(config.database, events, every=config.renew_every, patience=self._patience)
+        self.lease = Lease(
+            config.database, events, ttl=config.ttl, every=config.renew_every, patience=self._patience
+        )
         self._lifespan = Lifespan(app.lifespans)
         self._log_handler = JournalHandler(self.journal)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -163,8 +166,7 @@ class Worker:
     @property
     def ready(self) -> bool:
         """True while this worker takes jobs and its lease is young."""
-        renewed = time.monotonic() - self.lease.renewed_at < self.config.ttl
-        return bool(self.worker_id) and not self.claimer.draining and renewed
+        return bool(self.worker_id) and not self.claimer.draining and self.lease.holds
 
     def notified(self, topic: str, rest: str) -> None:
         """React to a notification; see `store.listen`."""
@@ -211,6 +213,7 @@ class Worker:
         self.worker_id = await self._database.run(workers.register_worker(new))
         self._heard_at = time.monotonic()
         self.lease.start(self.worker_id, self._renewed)
+        self.slots.go_on()
         self.bundles.begin(new.kinds, new.workflows)
         self.claimer.begin(self.worker_id, new.kinds)
         self.events.emit("worker.registered", worker_id=self.worker_id, name=name)
@@ -232,6 +235,7 @@ class Worker:
             self.drain()
         if state is None and self.worker_id:
             self._lose()
+        self.slots.go_on()
         self.attention.wake()
         renewed_at, self._heard_at = self._heard_at, time.monotonic()
         if self._heard_at - renewed_at > self.config.ttl:

@@ -292,11 +292,10 @@ declare
     sent bigint;
     asked text;
 begin
-    select l.kind into asked from holdfast.live_jobs l where l.job_id = run_id;
-    if asked is null then
-        -- No run is in a bundle, but a job may be that somebody takes for one.
-        select b.kind into asked from holdfast.bundled_jobs b where b.job_id = run_id;
-    end if;
+    -- No run is in a bundle, but a job may be that somebody takes for one.
+    select coalesce((select l.kind from holdfast.live_jobs l where l.job_id = run_id),
+                    (select b.kind from holdfast.bundled_jobs b where b.job_id = run_id))
+    into asked;
     if asked is null then
         raise exception 'run % has ended or does not exist: it takes no signals', run_id
             using errcode = 'HF002', detail = run_id::text;

@@ -214,15 +214,15 @@ begin
     if rule.max_running is null then
         more := 0;
     else
-        select count(*) filter (where not h.waits), count(*) filter (where h.is_own and not h.waits),
+        -- What was claimed while there was no limit may be in bundles still, and comes out of them at any moment: both are
+        -- counted by one snapshot.
+        select count(*) filter (where not h.waits) + holdfast.bundled_in(queue), count(*) filter (where h.is_own and not h.waits),
                count(*) filter (where h.is_own and h.waits)
         into taken, own, waiting
         from (
             select r.worker_id = taker as is_own, r.ahead and r.state = 'claimed' as waits
             from holdfast.live_jobs r where r.worker_id is not null and r.queue = queue
         ) h;
-        -- What was claimed while there was no limit may be in bundles still.
-        taken := taken + holdfast.bundled_in(queue);
         permits := greatest(0, least(wanted, greatest(free, 1), rule.max_running - taken));
         if more > 0 and (permits + own = 0 or taken > rule.max_running or holdfast.is_for_others(queue, kinds, 1)) then
             more := 0;

@@ -4,13 +4,16 @@
 -- Completes attempts that are in bundles $1, and their jobs: what complete_jobs does for those in live_jobs, at half its price.
 -- For each bundle $2 has a bit for each of its jobs, set where it ends, and $3 says after how many others those that end begin in
 -- $4 to $6: for each its place in the bundle, from 1, how many seconds its handler ran, and its result; $6 is empty where there are none.
+-- $7 has the first of these jobs of each bundle, which has to be at its place: a server that lost commits, as an asynchronous standby
+-- that took over may have, gives another bundle the same number.
 -- Locks the bundles in order of id.  A job that is missing from the answer is not in its bundle any more, for its end is recorded or
 -- somebody has taken it out, and nothing of it was written.
 with ending as materialized (
     select b.id, b.worker_id, b.queue, b.kind, b.claimed_at, b.job_ids, b.gone, e.mask, e.first + 1 as since,
            e.first + bit_count(e.mask)::integer as until
-    from unnest($1::text::bigint[], $2::text[]::varbit[], $3::text::integer[]) as e (id, mask, first)
+    from unnest($1::text::bigint[], $2::text[]::varbit[], $3::text::integer[], $7::text::bigint[]) as e (id, mask, first, job_id)
     join holdfast.bundles b on b.id = any (array[e.id])
+     and cardinality(b.job_ids) = length(e.mask) and b.job_ids[(select $4::text::integer[])[e.first + 1]] = e.job_id
     order by b.id for update of b
 ), emptied as (
     delete from holdfast.bundles b using ending e where b.id = any (array[e.id]) and bit_count(e.gone | e.mask) = length(e.gone)
