@@ -103,14 +103,13 @@ class Scene:
         demand = Demand(
             worker_id=worker_id, queues=(queue,), kinds=(KIND,), limit=limit, free=free, more=more
         )
-        return await self.run(attempts.claim_limited(demand, queue), connection)
+        return await self.run(attempts.claim_limited(demand), connection)
 
     async def claim_announced(
         self, worker_id: int, job_id: int, connection: Connection | None = None
     ) -> list[ClaimedJob]:
         """Claim one job by its number, as a worker at rest does."""
-        demand = Demand(worker_id=worker_id, queues=(), kinds=(KIND,), limit=1, free=1)
-        return await self.run(attempts.claim_announced(demand, job_id), connection)
+        return await self.run(attempts.claim_announced(worker_id, (KIND,), job_id), connection)
 
     async def one(self, worker_id: int | None = None, **options: Any) -> ClaimedJob:
         """Enqueue one job and claim it."""

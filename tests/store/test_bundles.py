@@ -408,7 +408,7 @@ async def test_a_job_in_a_bundle_counts_under_a_limit(scene: Scene) -> None:
 async def keyed(scene: Scene, worker_id: int, wanted: int = 10) -> list[ClaimedJob]:
     """Claim from the queue under its limits, into bundles."""
     demand = Demand(worker_id=worker_id, queues=("default",), kinds=(KIND,), limit=wanted, free=wanted)
-    return await scene.run(attempts.claim_limited(demand, "default", (KIND,)))
+    return await scene.run(attempts.claim_limited(demand, (KIND,)))
 
 
 async def test_keys_are_held_by_what_is_in_a_bundle(scene: Scene) -> None:
@@ -443,7 +443,7 @@ async def test_a_queue_with_a_limit_for_the_fleet_knows_no_bundles(scene: Scene)
     await scene.enqueue(3)
     await scene.db.fetch("update holdfast.queues set max_running = 2")
     demand = Demand(worker_id=worker, queues=("default",), kinds=(KIND,), limit=3, free=3)
-    claimed = await scene.run(attempts.claim_limited(demand, "default", (KIND,)))
+    claimed = await scene.run(attempts.claim_limited(demand, (KIND,)))
     assert [job.tie for job in claimed] == [None, None]
 
 

@@ -172,7 +172,7 @@ async def test_a_limit_holds_where_transactions_are_repeatable_reads_by_default(
             assert await lent.fetchval("show transaction_isolation") == "read committed"
         worker = await scene.worker()
         one = Demand(worker_id=worker, queues=("default",), kinds=(KIND,), limit=1, free=1)
-        claim = attempts.claim_limited(one, "default")
+        claim = attempts.claim_limited(one)
         with pytest.raises(DatabaseRefused, match="read committed, not repeatable read"):
             await pooled.run(claim)
         await limit(scene, max_running=1)

@@ -95,8 +95,8 @@ class PostgresQueue:
         claimed = await self._database.run(attempts.claim_jobs(demand)) if plain else []
         for queue in limited:
             if (free := limit - len(claimed)) > 0:
-                rest = replace(demand, limit=free, free=free)
-                more = await self._database.run_read_committed(attempts.claim_limited(rest, queue))
+                rest = replace(demand, queues=(queue,), limit=free, free=free)
+                more = await self._database.run_read_committed(attempts.claim_limited(rest))
                 claimed += more
         return claimed
 

@@ -100,9 +100,9 @@ def _asked(demand: Demand) -> tuple[Any, ...]:
     )
 
 
-def claim_announced(demand: Demand, job_id: int) -> Statement[list[ClaimedJob]]:
-    """Claim this job if it is one of a queue without limits that nobody has yet."""
-    parameters = (demand.worker_id, job_id, list(demand.kinds))
+def claim_announced(worker_id: int, kinds: Sequence[str], job_id: int) -> Statement[list[ClaimedJob]]:
+    """Claim this job if it is of one of *kinds*, in a queue without limits, and nobody has it yet."""
+    parameters = (worker_id, list(kinds), job_id)
     return Statement("claim_announced", _SQL["claim_announced"], parameters, claimed)
 
 
@@ -111,8 +111,12 @@ def lock_limits(queue: str) -> Statement[list[object]]:
     return Statement("lock_limits", _SQL["lock_limits"], (queue,), column)
 
 
-def claim_limited(demand: Demand, queue: str, bundling: Sequence[str] = ()) -> Statement[list[ClaimedJob]]:
-    """Claim from one queue under its limits; what is fresh and of kinds *bundling* may go into bundles."""
+def claim_limited(demand: Demand, bundling: Sequence[str] = ()) -> Statement[list[ClaimedJob]]:
+    """Claim from the one queue of *demand* under its limits.
+
+    What is fresh and of kinds *bundling* may go into bundles.
+    """
+    [queue] = demand.queues
     parameters = (
         demand.worker_id,
         queue,

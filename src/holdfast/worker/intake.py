@@ -59,15 +59,12 @@ class Intake:
         self._bundles = bundles
         self._claims, self._kinds = Claims(database, bundles), tuple[str, ...]()
         self.worker_id = 0
-        # What is wanted where one job is claimed by its number.
-        self._of_one = self._demand((), limit=1, free=1)
         self.is_closed, self.has_more = False, True
         self.strays = Strays(database, held, bundles, reporter)
 
     def begin(self, worker_id: int, kinds: tuple[str, ...]) -> None:
         """Claim for this worker row from now on, and just the kinds that it names."""
         self.worker_id, self._kinds = worker_id, kinds
-        self._of_one = self._demand((), limit=1, free=1)
         self.limits.forget()
         self._openings.begin(worker_id, kinds)
         self._claims = Claims(self._database, self._bundles)
@@ -108,7 +105,7 @@ class Intake:
                 # Who has no slot free gets its share of keys, or what has to wait: that says nothing of room.
                 if (sum(not job.ahead for job in found) if part.more else len(found)) < part.free:
                     self._openings.looked(queue, asked_at)
-                taken += self._keep(part, found, favoured=favoured)
+                taken += self._keep(part.worker_id, found, more=part.more, favoured=favoured)
                 claimed += found
         self.has_more = taken >= wanted
         self._tell(claimed)
@@ -117,10 +114,10 @@ class Intake:
     async def claim_announced(self, job_id: int) -> bool:
         """Claim this job for a free slot, if it is one of a queue without limits that nobody has yet."""
         # Whoever begins anew meanwhile is another worker.
-        demand = self._of_one
+        worker_id = self.worker_id
         with self.strays:
-            claimed = await self._claims.run(attempts.claim_announced(demand, job_id))
-        self._keep(demand, claimed)
+            claimed = await self._claims.run(attempts.claim_announced(worker_id, self._kinds, job_id))
+        self._keep(worker_id, claimed)
         # Behind the slot that is called, for nobody waits to hear of it.
         asyncio.get_running_loop().call_soon(self._tell, claimed)
         return bool(claimed)
@@ -136,7 +133,7 @@ class Intake:
         plain = tuple(queue for queue in queues if queue not in limited.queues)
         demand = self._demand(plain, limit=room, free=0)
         claimed = await self._ask(demand, is_limited=False, below=below) if plain else []
-        self._keep(demand, claimed)
+        self._keep(demand.worker_id, claimed)
         more = len(claimed) == room
         for queue in queues:
             if queue in limited.queues and self.is_open:
@@ -153,7 +150,7 @@ class Intake:
         limit = int(self._may_favour) if is_capped else 1
         demand = replace(demand, limit=limit, more=int(is_capped))
         found = await self._ask(demand, is_limited=True)
-        self._keep(demand, found, favoured=is_capped)
+        self._keep(demand.worker_id, found, more=demand.more, favoured=is_capped)
         return found
 
     def _demand(self, queues: tuple[str, ...], *, limit: int, free: int) -> Demand:
@@ -162,8 +159,7 @@ class Intake:
     async def _ask(self, demand: Demand, *, is_limited: bool, below: int | None = None) -> list[ClaimedJob]:
         with self.strays:
             if is_limited:
-                queue = demand.queues[0]
-                limited_claim = attempts.claim_limited(demand, queue, self._bundles.kinds_for(demand))
+                limited_claim = attempts.claim_limited(demand, self._bundles.kinds_for(demand))
                 return await self._database.run_read_committed(limited_claim)
             return await self._claims.plain(demand, below)
 
@@ -176,10 +172,12 @@ class Intake:
         if claimed:
             self._events.emit("jobs.claimed", count=len(claimed))
 
-    def _keep(self, demand: Demand, claimed: list[ClaimedJob], *, favoured: bool = False) -> int:
-        """Take over what a claim brought; answers for how many slots."""
+    def _keep(
+        self, worker_id: int, claimed: list[ClaimedJob], *, more: int = 0, favoured: bool = False
+    ) -> int:
+        """Take over what a claim brought that asked for *more* ahead; answers for how many slots."""
         # An answer that comes after the worker was declared lost is about jobs that others have now.
-        if demand.worker_id != self.worker_id:
+        if worker_id != self.worker_id:
             return 0
         self._bundles.took(claimed)
         before = len(self._buffer)
@@ -190,7 +188,7 @@ class Intake:
             self._held.take(Fence(job.id, job.attempt) for job in new)
             self._put_back(new, NOTHING_MORE)
             return 0
-        if demand.more or held:
+        if more or held:
             for job in held:
                 self._permits.granted(job, self._let_go, favoured=favoured)
             self._held.take(self._buffer.put_ahead(job for job in new if job.ahead))

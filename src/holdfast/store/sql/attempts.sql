@@ -63,7 +63,7 @@ select taken.* from picked p cross join lateral holdfast.take_jobs(
     $1::bigint, p.ids, p.ids[:$4::integer], '{}', '{}', $8::text[], holdfast.now()) taken;
 
 -- name: claim_announced
--- Claims job $2 as running, if claim_jobs could take it: the short way of that for a worker at rest that was told of one job.
+-- Claims job $3 as running, if claim_jobs could take it: the short way of that for a worker at rest that was told of one job.
 -- It looks into no line, and keeps nothing for later: arrays and a materialized part cost 0.08 ms of a process that has slept.
 -- Written as num_nulls() no index of what is available can be planned for it.
 -- Locks as claim_jobs does.  Zero rows: the job is not there to be claimed, not here, or not without more ado.
@@ -78,8 +78,8 @@ set state = 'running', started_at = holdfast.now(), attempt = l.attempt + 1, wor
 from holdfast.jobs j
 where l.job_id = (
     select c.job_id from holdfast.live_jobs c
-    where c.job_id = $2::bigint
-      and c.state = 'available' and num_nulls(c.concurrency_key, c.route_id) = 2 and c.kind = any ($3::text[])
+    where c.job_id = $3::bigint
+      and c.state = 'available' and num_nulls(c.concurrency_key, c.route_id) = 2 and c.kind = any ($2::text[])
       and (select h.id from holder h) is not null
       and not exists (
           select from holdfast.queues q
