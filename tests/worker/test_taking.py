@@ -14,7 +14,7 @@ from holdfast.store.database import Database
 from holdfast.store.sqlfile import rendered
 from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
-from holdfast.worker import claimer, intake, slots, slumber
+from holdfast.worker import claimer, intake, slumber, turns
 from holdfast.worker.limits import Limited, Limits
 from holdfast.worker.prefetch import Prefetch
 from tests.store.scene import Scene
@@ -111,7 +111,7 @@ async def test_the_first_jobs_after_a_pause_share_a_turn_of_the_loop(
 
     await work(app, slots=2, poll=NEVER)
     for longest, shape in ((0.0, [2] * 5), (NEVER, [10])):
-        monkeypatch.setattr(slots, "LONGEST_RUN", longest)
+        monkeypatch.setattr(turns, "LONGEST_RUN", longest)
         rows[:] = [0]
         done.clear()
         await eventually(lambda: db.value("select true from holdfast.workers where wakes_below = 10"))

@@ -11,7 +11,7 @@ import pytest
 from holdfast.model.job import ClaimedJob
 from holdfast.model.outcome import Complete
 from holdfast.runtime.events import Events
-from holdfast.worker import slots
+from holdfast.worker import turns
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.perform import Performer
 from holdfast.worker.permits import Permits
@@ -87,7 +87,7 @@ async def begun_in_each_turn(stage: Stage, count: int, waits_at: int = 0) -> lis
 
     async def slow() -> None:
         begun.append(1)
-        until = time.monotonic() + slots.LONGEST_RUN
+        until = time.monotonic() + turns.LONGEST_RUN
         while time.monotonic() < until:
             pass
 
@@ -121,7 +121,7 @@ async def test_slots_that_rest_are_there_once_a_handler_waits(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While handlers never wait a few slots do their work; as many run at once as there are when they do."""
-    monkeypatch.setattr(slots, "LONGEST_RUN", 0.0)
+    monkeypatch.setattr(turns, "LONGEST_RUN", 0.0)
     begun, meeting = list[str](), asyncio.Barrier(4)
 
     async def quick() -> None:
@@ -140,7 +140,7 @@ async def test_slots_that_rest_wait_for_jobs_once_there_are_none(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How long slots had no work is what the pace of a worker is measured by."""
-    monkeypatch.setattr(slots, "LONGEST_RUN", 0.0)
+    monkeypatch.setattr(turns, "LONGEST_RUN", 0.0)
 
     async def quick() -> None:
         pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 
@@ -16,11 +15,9 @@ from holdfast.worker.perform import Performer
 from holdfast.worker.permits import Permits
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Cause, Held, Running, Settlement
+from holdfast.worker.turns import Turns
 
-# Slots whose handlers never wait let the loop turn about this often, all of them together, in seconds.
-LONGEST_RUN = 0.001
-# So many slots do the work of all while handlers never wait.
-ENOUGH = 2
+# How long a stop waits for handlers that will not be cancelled, in seconds.
 LONGEST_STOP = 1.0
 
 # An attempt with its decision; None where nothing had to be written.
@@ -56,9 +53,7 @@ class Slots:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._may_begin, self._allowed = may_begin, asyncio.Event()
-        self._turns, self._turn_ends, self._turn_has_begun = 0, 0.0, False
-        # How many slots whose last handler never waited are to go on in the next turn.
-        self._going_on, self._resting = 0, deque[asyncio.Future[None]]()
+        self._turns = Turns()
 
     async def start(self) -> None:
         """Begin to take jobs."""
@@ -99,15 +94,15 @@ class Slots:
         clean = copy_context()
         # What a handler set in its context, such as a tenant, is no affair of the next job.
         while not (self._stopping or task.cancelling()) and copy_context() == clean:
-            turn = self._turns
+            turn = self._turns.count
             # Once in a turn of the loop: only a process that was frozen has let a lease run out in between.
-            if not (self._turn_has_begun or self._may_begin()):
+            if not (self._turns.has_begun or self._may_begin()):
                 await self._wait_for_lease()
             running, _ = await self.serve()
             if running.leftover is not None:
                 await self._sit_out(running.leftover)
-            if self._turn_has_begun and time.monotonic() >= self._turn_ends:
-                await self._let_turn(has_waited=self._turns != turn)
+            if self._turns.is_over(time.monotonic()):
+                await self._turns.let_turn(has_waited=self._turns.count != turn)
 
     def go_on(self) -> None:
         """Have slots look again whether they may begin something."""
@@ -118,42 +113,6 @@ class Slots:
         while not self._may_begin():
             self._allowed.clear()
             await self._allowed.wait()
-
-    def _begin_turn(self, now: float) -> None:
-        # The first job in each turn of the loop begins it for all slots.
-        self._turn_has_begun, self._turn_ends = True, now + LONGEST_RUN
-        asyncio.get_running_loop().call_soon(self._end_turn)
-
-    def _end_turn(self) -> None:
-        self._turn_has_begun = False
-        self._turns += 1
-        self._call(ENOUGH - self._going_on)
-
-    def _call(self, count: int) -> None:
-        """Have so many slots that rest go on."""
-        while count > 0 and self._resting:
-            rest = self._resting.popleft()
-            if not rest.done():
-                rest.set_result(None)
-                count -= 1
-
-    async def _let_turn(self, *, has_waited: bool) -> None:
-        """Let the loop turn.
-
-        A few slots are enough for handlers that never wait: the others rest until one of those has to wait.
-        """
-        if has_waited:
-            await asyncio.sleep(0)
-            return
-        if self._going_on == ENOUGH:
-            self._resting.append(rest := asyncio.get_running_loop().create_future())
-            await rest
-            return
-        self._going_on += 1
-        try:
-            await asyncio.sleep(0)
-        finally:
-            self._going_on -= 1
 
     async def _sit_out(self, leftover: asyncio.Future[object]) -> None:
         """Stay taken for as long as a thread works on for an attempt that has ended."""
@@ -170,8 +129,8 @@ class Slots:
         self.freed()
         _, _, fence, heard, claimed = entry or await self._next()
         began = time.monotonic()
-        if not self._turn_has_begun:
-            self._begin_turn(began)
+        if not self._turns.has_begun:
+            self._turns.begin(began)
         running = Running(claimed, fence, heard, began, claimed.started)
         running.permit_recorded = self._permits.unrecorded(fence)
         queue = claimed.queue
@@ -199,7 +158,7 @@ class Slots:
 
     async def _next(self) -> Entry:
         """Wait for a job, and have those that rest do so too: they have no work either."""
-        self._call(len(self._resting))
+        self._turns.call_all()
         return await self._buffer.take()
 
     def _teller(self, queue: str) -> Callable[[], object]:
