@@ -27,7 +27,7 @@ class RunnerGrade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """How a runner is heard: *grade* after *silence* seconds; after *lost_after* it is lost.
+    """How a runner is heard: *grade* after *silence* seconds; after *lost_after*, its lease, it is lost.
 
     It has been heard without a gap since *since*; *term* counts its registrations.  *capacity* limits what
     it holds of single queues; a drain asked for at *drain_requested_at* holds until it is resumed.

@@ -17,7 +17,10 @@ _SQL = blocks("runners")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRunner:
-    """A runner as it registers; *ttl* is how many seconds it may be silent, *protocol* what was agreed."""
+    """A runner as it registers; *protocol* is what was agreed.
+
+    *ttl* is how many seconds its lease lasts without a word from it: longer than `Intervals.lost_after`.
+    """
 
     name: str
     host: str

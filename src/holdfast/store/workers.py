@@ -151,8 +151,9 @@ def _record(values: list[Any]) -> WorkerRecord:
 
 def _contact(state: WorkerState, text: str) -> Contact:
     told = msgspec.json.decode(text)
-    intervals = Intervals.leasing_for(told["lost_after"])
-    return msgspec.convert(told | {"grade": grade(state, told["silence"], intervals)}, Contact)
+    ttl = told.pop("ttl")
+    heard = grade(state, told["silence"], Intervals.leasing_for(ttl))
+    return msgspec.convert(told | {"grade": heard, "lost_after": ttl}, Contact)
 
 
 def worker_state(worker_id: int) -> Statement[WorkerState | None]:

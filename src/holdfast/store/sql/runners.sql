@@ -1,8 +1,8 @@
 -- Runners as rows of workers: their registration, what is heard of them, and who hears.
 
 -- name: register_runner
--- Makes a runner, or begins a new term of the one with this name.  A drain that was asked for holds.  $10 is how long it
--- may be silent, in seconds.  Answers id, term, state, and how the former term was registered.  Locks the worker's
+-- Makes a runner, or begins a new term of the one with this name.  A drain that was asked for holds.  $10 is how many seconds its
+-- lease lasts without a word from it.  Answers id, term, state, and how the former term was registered.  Locks the worker's
 -- row; waits for whoever registers the same name.
 with former as materialized (
     select jsonb_build_object('term', f.term, 'token', f.token_id, 'host', f.host, 'version', f.version, 'labels', f.labels,

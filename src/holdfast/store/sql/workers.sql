@@ -89,7 +89,7 @@ select w.id, w.name, w.host, w.pid, w.version, w.queues, w.slots, w.state, w.sta
        (select count(*) from holdfast.unfinished_jobs l where l.worker_id = w.id and l.state = 'claimed'),
        w.ended_at, w.labels, w.kinds,
        case when w.term is not null then jsonb_build_object(
-           'silence', extract(epoch from holdfast.now() - w.renewed_at), 'lost_after', extract(epoch from w.ttl),
+           'silence', extract(epoch from holdfast.now() - w.renewed_at), 'ttl', extract(epoch from w.ttl),
            'since', w.contact_at, 'term', w.term, 'protocol', w.protocol, 'capacity', w.capacity,
            'drain_requested_at', w.drain_requested_at)::text end
 from holdfast.workers w
