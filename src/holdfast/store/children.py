@@ -40,7 +40,7 @@ class Ends:
 def start_children(fence: Fence, place: Place, jobs: Sequence[NewJob]) -> Statement[int | None]:
     """Enqueue the children of a place, with its row; answers their family.
 
-    0: the parent's cancel was requested, and there are none.  None: the lease was lost.
+    0: the parent is paused or its cancel was requested, and nothing was enqueued.  None: the lease was lost.
     """
     parameters = (
         *(fence.job_id, fence.attempt, place.branch, place.place, place.name, place.kind, place.detail),

@@ -27,7 +27,7 @@ def lead(
 
 
 def leader_lapse() -> Statement[float | None]:
-    """Look how many seconds the duty of whoever leads still lasts; None where nobody leads."""
+    """Look in how many seconds the duty runs out: negative where it has; None: resigned or never taken."""
     return Statement("leader_lapse", _SQL["leader_lapse"], (), first_value)
 
 

@@ -114,7 +114,8 @@ create trigger live_jobs_place before update of state on holdfast.live_jobs
     for each row when (new.state = 'available' and old.state <> 'available')
     execute function holdfast.take_place();
 
--- How a job ended.  Append-only; pruned by dropping partitions, the two halves at their own age.
+-- How a job ended.  Rows are put in and deleted, never updated: an operator's retry takes one away, and the pruner all that are
+-- too old, the two halves at their own age.  A day's partition is dropped once it is empty.
 create table holdfast.finished_jobs (
     job_id      bigint not null,
     queue       text not null,

@@ -48,8 +48,8 @@ $$;
 
 -- Puts jobs in, one array per column, and answers in the order asked: the id, and whether the job is
 -- new, was kept (a live job holds the unique key) or replaced a job that is still queued.
--- A replace of a job that already runs keeps it.  Policy reject raises HF001 with the key in the
--- detail.  delays are in seconds and count from now; run_ats win over delays.
+-- A replace of a job that already runs keeps it.  Policy reject raises HF001 with the id of the holder in
+-- the detail and the key in the hint.  delays are in seconds and count from now; run_ats win over delays.
 create function holdfast.enqueue_jobs(
     kinds text[], queues text[], args jsonb[], priorities smallint[], max_attempts integer[],
     timeouts double precision[], run_ats timestamptz[], delays double precision[], retries jsonb[],

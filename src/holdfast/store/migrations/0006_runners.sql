@@ -302,10 +302,10 @@ $$;
 -- ---------------------------------------------------------------------------------------------
 -- Loss
 
--- Takes held jobs away from their workers, for a reason each; the caller has locked them.  A job whose handler had begun
--- counts a failure and fails for good at max_attempts, or by its placement at once, or is held for a person; one that had
--- not begun is released unspent, as a suspect: it may have begun a moment ago; one whose cancel was requested is cancelled, unless it is a run with steps to make
--- up for.  Answers what became of each.
+-- Takes held jobs away from their workers, for a reason each; the caller has locked them, and ends lock as children_ended does.
+-- A job whose handler had begun counts a failure and fails for good at max_attempts, or by its placement at once, or is held for a
+-- person; one that had not begun is released unspent, as a suspect: it may have begun a moment ago; one whose cancel was requested is
+-- cancelled, unless it is a run with steps to make up for.  Answers what became of each.
 create function holdfast.take_away(job_ids bigint[], reasons text[])
 returns table (job_id bigint, kind text, fate text)
 language plpgsql

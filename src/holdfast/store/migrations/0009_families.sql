@@ -195,6 +195,7 @@ $$;
 -- The last child of a family to end wakes its parent.  Children that end at once queue at their parent's row, so
 -- that one of them sees all the others gone.  Asked once for each statement: for each row, it would walk over the
 -- children that the same statement has ended, again and again.  A run that has no result takes along what follows it.
+-- Locks those parents in id order, then what cancel_tree locks of those that follow.
 create function holdfast.children_ended() returns trigger language plpgsql as $$
 declare
     parents bigint[];

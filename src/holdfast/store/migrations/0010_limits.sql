@@ -16,12 +16,13 @@ create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, pl
     where state = 'available' and num_nulls(concurrency_key) = 0 and route_id is null;
 
 -- Locks and returns up to *wanted* available jobs with a concurrency key, the best first, as many of each key as its limit
--- leaves; skips rows that others have locked.  Where keys come in turn, a few more places than *wanted* jobs bring half of these, which
--- is enough; where many jobs of a key stand together, the front of the line is enough as a rule, and always enough for
--- what is to wait in a buffer.  Where it is taken up by keys without room, or by locked rows, and has less than *free* jobs, more
--- of it is read, and then all keys are walked by index, so that the cost goes with keys and not with jobs.  Where keys
--- are scarcer than what is wanted, no worker buffers more than its share of them, for others may have free slots.  Only under
--- the lock of the queue's limits.
+-- leaves; skips rows that others have locked.  Only under the lock of the queue's limits.
+-- It reads the front of the line: a quarter more places than *wanted*, then sixteen times *wanted*, then more where many slots are
+-- *free*.  Where keys come in turn, the first read brings half of *wanted*, and *free*, which is enough; where many jobs of a key
+-- stand together, the second brings *free* as a rule, and is always enough for what is to wait in a buffer.  Where the front is
+-- taken up by keys without room, or by locked rows, so that no read brings *free*, all keys are walked by index, and at most *free*
+-- jobs come back: so the cost goes with keys and not with jobs.
+-- Where keys are scarcer than what is wanted, no worker buffers more than its share of them, for others may have free slots.
 create function holdfast.keyed_heads(queue text, kinds text[], key_limit integer, free integer, wanted integer)
 returns bigint[]
 language plpgsql
@@ -156,7 +157,7 @@ $$;
 
 -- What a claim answers, and in this order; see ClaimedJob.  A row without an id stands for all jobs of a bundle, which is claimed for
 -- the first time: what they do not share is in the arrays at the end, in order of id, where of the first *running* handlers begin.
--- Of numbers they are the text of arrays: those themselves a driver has to ask for before it can read them.
+-- Arrays of numbers come as text: before asyncpg reads the first of such a type on a connection, it asks the server what that is.
 create type holdfast.claimed_job as (
     id bigint, attempt integer, failures integer, kind text, queue text, priority integer, max_attempts integer,
     timeout double precision, args text, retry text, meta text, tags text[], trace text, enqueued double precision,

@@ -130,7 +130,7 @@ left join held h on h.job_id = k.job_id and h.attempt = k.attempt and h.worker_i
 
 -- name: note_ends
 -- Remembers with which report assignments ended, what came of it, and the last rung of a cancel (null: none), one array
--- per column; their tokens die.
+-- per column; their tokens die.  Zero rows: no such assignment is remembered.
 with ended as (
     select * from unnest($1::bigint[], $2::integer[], $3::text[], $4::text[], $5::text[])
         as e (job_id, attempt, report, outcome, rung)

@@ -1,3 +1,9 @@
+-- Attempts: claimed, begun, put back, ended.
+--
+-- A row whose id comes from another row is looked up by `= any (array[x])`, or `>= x and <= x`: "The house" in docs/architecture.md
+-- says why.  An insert into finished_jobs also locks rows of live_jobs, by trigger children_ended: the parents of children that
+-- end, in id order; then, of runs that failed or were cancelled, the children that follow them, as far down as they go, in id order.
+
 -- name: claim_jobs
 -- Claims up to $5 jobs from queues without limits, in the order of the queues given, inside a queue by
 -- priority, then oldest first.  The first $4 go to free slots and are running, the others are claimed for the buffer.
@@ -9,8 +15,7 @@
 -- somebody has locked or had: to learn that one is locked costs three times as much as to see its mark, and where many
 -- claims are under way each walks over what the others have.  (What came back was locked on its way, and keeps the mark.)
 -- jobs is met as it was when the statement began: a job replaced since then is left for the next claim, by its
--- revision.  `>= and <=` here and `= any (array[...])` below: no join but an index lookup for each job can be planned for
--- either, so that a plan made while the tables were empty still holds when they are not.  The former costs 0.2 us less for each.
+-- revision.  By which of the two ways a row is looked up is a matter of 0.2 us: `>= and <=` is the quicker one.
 -- part: picking
 with holder as (
     select w.id from holdfast.workers w
@@ -128,12 +133,15 @@ select * from holdfast.claim_limited($1::bigint, $2::text, $3::text[], $4::integ
 -- name: finish_jobs
 -- Ends attempts and their jobs: failed, cancelled, or completed where $3 has no outcome.  $7 is how many seconds each handler
 -- ran; an array that has nothing to say of any, no outcome, reason, result, error or failure to add, may be empty.
--- $9 to $15 are of attempts that handed permits on, and else empty: how many seconds ago each ended, how many ago it got its
--- permit, and with which of these jobs that permit was last written; then who has got one and goes on, job, attempt, since
--- how many seconds, and again with which.  What is recorded of a permit never goes back in time, though one statement may
--- take longer to get here than the next one; and nothing is told to be longer ago than delivery_horizon waits.
--- Locks live_jobs rows in the order given, which is id order, as everybody who waits for several rows does; then those who
--- go on, in no order; then, by a trigger, those of the parents of children that end, in id order as well.
+-- Where permits were handed on (else $9 to $15 are empty), $9 to $11 are of these attempts, $12 to $15 of others that go on:
+--   $9   over: how many seconds ago each ended; 0 where it handed none on
+--   $10  since: how many seconds ago it was handed its permit; null where it was handed none
+--   $11  root: with which of these jobs the permit that it was handed, or has handed on, was last written: itself if it is the first; else null
+--   $12 to $15  job, attempt, since and root of each who has got one and goes on
+-- What is recorded of a permit never goes back in time, though one statement may take longer to get here than the next one;
+-- and nothing is told to be longer ago than delivery_horizon waits.
+-- Locks live_jobs rows in the order given, which is id order, as everybody who waits for several rows does; then, in the same
+-- way, those who go on; then as children_ended does.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
 with ended as (
     select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text[], $5::text[]::jsonb[],
@@ -195,7 +203,8 @@ returning job_id;
 
 -- name: complete_one
 -- Completes one attempt and its job with the result $3 of a handler that ran $4 seconds, in a transaction of the caller's: as
--- finish_jobs does, which is planned anew each time where a session does not pin its plans.  Locks its row of live_jobs.
+-- finish_jobs does, which is planned anew each time where a session does not pin its plans.  Locks its row of live_jobs, then, of a
+-- child, that of its parent, as children_ended does.
 -- Zero rows: the attempt has lost its lease, and nothing of it was written.
 with gone as (
     delete from holdfast.live_jobs l
@@ -212,7 +221,8 @@ returning job_id;
 
 -- name: put_back_jobs
 -- Ends attempts whose jobs go on: retried, snoozed, released.  $4 is the delay in seconds, $5 how many failures to add.
--- A job whose cancel was requested ends as cancelled instead, but for a run with steps to make up for.  Locks live_jobs rows in id order.
+-- A job whose cancel was requested ends as cancelled instead, but for a run with steps to make up for.  Locks live_jobs rows in id order,
+-- then, where one is cancelled, as children_ended does.
 -- An attempt that is missing from the answer has lost its lease, and nothing of it was written.
 with ended as (
     select * from unnest($1::text::bigint[], $2::text::integer[], $3::text[], $4::text::double precision[],
@@ -281,7 +291,7 @@ where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed
 returning l.job_id;
 
 -- name: cancel_requests
--- Which of the jobs $1 somebody wants stopped, with the attempts that hold them.
+-- Which of the jobs $1 somebody wants stopped, with the attempts that hold them.  Zero rows: none of them.  Locks nothing.
 select l.job_id, l.attempt from holdfast.live_jobs l
 where l.job_id = any ($1::text::bigint[]) and l.state in ('claimed', 'running') and l.cancel_requested_at is not null;
 
@@ -297,5 +307,5 @@ select f.job_id, f.attempt, f.outcome
 from asked a join holdfast.finished_jobs f on f.job_id = any (array[a.job_id]) and f.attempt = any (array[a.attempt]);
 
 -- name: held_attempts
--- Everything that a worker holds: what a released or restarted worker compares itself with.
+-- What a worker holds in live_jobs, so all that is not in bundles, for it to compare itself with.  Zero rows: nothing.  Locks nothing.
 select l.job_id, l.attempt from holdfast.live_jobs l where l.worker_id = $1::bigint;

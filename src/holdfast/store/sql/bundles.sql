@@ -2,8 +2,8 @@
 
 -- name: complete_bundled
 -- Completes attempts that are in bundles $1, and their jobs: what complete_jobs does for those in live_jobs, at half its price.
--- For each bundle $2 has a bit for each of its jobs, set where it ends, and $3 says after how many others those that end begin in
--- $4 to $6: for each its place in the bundle, from 1, how many seconds its handler ran, and its result; $6 is empty where there are none.
+-- For each bundle $2 has a bit for each of its jobs, set where it ends, and $3 is the offset in $4 to $6 at which its entries begin:
+-- for each that ends its place in the bundle, from 1, how many seconds its handler ran, and its result; $6 is empty where there are none.
 -- $7 has the first of these jobs of each bundle, which has to be at its place: a server that lost commits, as an asynchronous standby
 -- that took over may have, gives another bundle the same number.
 -- Locks the bundles in order of id.  A job that is missing from the answer is not in its bundle any more, for its end is recorded or

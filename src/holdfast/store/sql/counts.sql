@@ -37,7 +37,7 @@ where f.state = 'available' and f.oldest_for_any < holdfast.now() - make_interva
 -- name: fail_unknown
 -- Fails up to $5 jobs of queue $2 and kind $3 that have waited for more than $4 seconds (not those that were due long before they
 -- were enqueued), unless somebody knows the kind by now.  Zero rows: somebody does, or none has waited that long.
--- Only for the leader of term $1.  Locks live_jobs rows in id order, skipping those that others hold.
+-- Only for the leader of term $1.  Locks live_jobs rows in id order, skipping those that others hold, then as children_ended does.
 with target as materialized (
     select l.job_id, l.queue, l.kind, l.attempt, l.failures, l.parent_id, l.family_id from holdfast.live_jobs l
     join holdfast.jobs j on j.id = any (array[l.job_id])

@@ -92,7 +92,7 @@ from (
 left join (made m join holdfast.endpoints e on e.id = any (array[m.endpoint_id])) on true;
 
 -- name: carry_deliveries
--- Remembers which jobs carry these deliveries, one array per column.
+-- Remembers which jobs carry these deliveries, one array per column.  A delivery that is missing from the answer was forgotten.
 update holdfast.deliveries d set carrier_id = c.carrier
 from unnest($1::text::bigint[], $2::text::bigint[]) as c (id, carrier)
 where d.id = any (array[c.id])

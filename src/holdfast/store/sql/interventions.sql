@@ -1,9 +1,10 @@
--- What operators do to jobs.  Each act is written to audit_log by the statement that does it.
+-- What operators do to jobs.  Each act is written to audit_log by the statement that does it.  What children_ended locks
+-- is said in attempts.sql.
 
 -- name: cancel_jobs
 -- Cancels jobs by id that are in one of the states $4, and the children of runs that follow their parent, as far down as they
--- go: see holdfast.cancel_tree.  Locks live_jobs rows in id order, those of children last.  A job without a row in the answer
--- is in another state, has ended or never was.
+-- go: see holdfast.cancel_tree.  Locks live_jobs rows in id order, then those of children, then, where some end at once, as
+-- children_ended does.  A job without a row in the answer is in another state, has ended or never was.
 with meant as materialized (
     select l.job_id from holdfast.live_jobs l
     where l.job_id = any ($1::bigint[]) and l.state = any ($4::text[])
@@ -23,7 +24,8 @@ select t.job_id, t.worker_id is null and not t.begun from target t order by t.jo
 
 -- name: discard_jobs
 -- Ends jobs by id as failed that nobody holds and that are in one of the states $4; what they waited for is forgotten.
--- Locks live_jobs rows in id order.  A job without a row in the answer is held, in another state, has ended or never was.
+-- Locks live_jobs rows in id order, then as children_ended does.  A job without a row in the answer is held, in another state, has
+-- ended or never was.
 with target as materialized (
     select l.* from holdfast.live_jobs l
     where l.job_id = any ($1::bigint[]) and l.worker_id is null and l.state = any ($4::text[])

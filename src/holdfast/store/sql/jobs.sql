@@ -1,6 +1,7 @@
 -- name: enqueue_jobs
--- Puts jobs in, one array per column, empty where it is null for all; answers place, id and status in the order asked.
--- Locks nothing but the rows it makes; under a unique key it waits for whoever else is inserting that key.
+-- Puts jobs in, one array per column, empty where it is null for all; answers id and status in the order asked.
+-- Under a unique key it waits for whoever is inserting that key, and a replace locks the holder's live_jobs and jobs rows; the
+-- first concurrency key of a queue locks the queue's row at commit.
 -- JSON and times travel as text: a caller's connection may have codecs of its own for them.
 select job_id, status
 from holdfast.enqueue_jobs(
@@ -114,7 +115,7 @@ select holdfast.wake_for_room(array(
 select holdfast.mark_keyed($1::text[], $2::text[]);
 
 -- name: job_end
--- How a job stands for somebody who waits for it: state, then outcome, result, error, reason.
+-- How a job stands for somebody who waits for it: its state, or its outcome once it has ended; its result, error and reason.
 -- No row: there is no such job.  One that just ended in a partition made in this very moment may be in neither
 -- table yet for a plan that is older: it counts as running, and the next look finds it.
 select coalesce(l.state, f.outcome, 'running'), f.result::text, f.error, f.reason

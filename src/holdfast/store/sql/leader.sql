@@ -3,7 +3,7 @@
 -- it for more than $4 seconds, nobody may have been able to renew anything, and leaders are heard since now: but once in
 -- two minutes, or a process whose loop stands still again and again would keep the dead from being declared lost.
 -- Where the duty was renewed in the future, the clock was set back: it counts as run out, or nobody would lead until that
--- time, and leaders are heard since now as well.  Zero rows: somebody else leads.
+-- time, and leaders are heard since now as well.  Locks the leader's row.  Zero rows: somebody else leads.
 update holdfast.leader d
 set worker_id = $2::bigint, holder = $1::text, expires_at = holdfast.now() + make_interval(secs => $3::double precision),
     term = d.term + case when d.holder = $1::text and d.expires_at > holdfast.now() then 0 else 1 end,
@@ -16,12 +16,13 @@ where d.holder = $1::text or d.expires_at <= holdfast.now() or d.heard_at > hold
 returning d.term;
 
 -- name: leader_lapse
--- Seconds until the duty of whoever leads runs out; negative where nobody does.  Locks nothing.
+-- Seconds until the duty runs out: negative where it has.  Zero rows: it was resigned or never taken.  Locks nothing.
 select extract(epoch from d.expires_at - holdfast.now())::double precision
 from holdfast.leader d where isfinite(d.expires_at);
 
 -- name: resign
--- Gives the duty up at once, so that another takes over without waiting.
+-- Gives the duty up at once, so that another takes over without waiting.  Locks the leader's row.  Zero rows: term $2 is
+-- not this holder's any more.
 update holdfast.leader d set expires_at = '-infinity', holder = ''
 where d.holder = $1::text and d.term = $2::bigint
 returning d.term, pg_notify('holdfast', 'leader');

@@ -1,6 +1,6 @@
 -- name: register_worker
 -- Makes the row that is the lease of all jobs of a worker.  $10 are those of its kinds whose jobs are runs, $11
--- says whether those make up for what they did when their attempts are used up.
+-- says whether those make up for what they did when their attempts are used up.  Locks their rows of workflows in order of kind.
 with known as (
     insert into holdfast.workflows as w (kind, makes_up) select distinct f, $11::boolean from unnest($10::text[]) f order by 1
     on conflict (kind) do update set makes_up = true where excluded.makes_up and not w.makes_up
@@ -12,7 +12,8 @@ values ($1::text, $2::text, $3::integer, $4::text, $5::text[], $6::text[], $7::t
 returning id;
 
 -- name: know_queues
--- Makes sure that the queues of a worker have rows, so that they can be paused, limited and counted.
+-- Makes sure that the queues of a worker have rows, so that they can be paused, limited and counted.  Locks nothing but the
+-- rows it makes; waits for whoever is making the same.
 insert into holdfast.queues (name) select distinct q from unnest($1::text[]) q order by 1
 on conflict (name) do nothing;
 
@@ -25,7 +26,7 @@ where w.id = $1::bigint and w.state in ('online', 'draining')
 returning w.state;
 
 -- name: wake_below
--- Says below which priority new jobs are to be announced to this worker.
+-- Says below which priority new jobs are to be announced to this worker.  Zero rows: that stands there already, or the worker is gone.
 update holdfast.workers w set wakes_below = $2::smallint
 where w.id = $1::bigint and w.wakes_below <> $2::smallint
 returning w.id;
@@ -35,7 +36,7 @@ returning w.id;
 select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from pg_current_snapshot() s;
 
 -- name: note_settled
--- Notes up to where a worker has found that nothing is left, for whoever begins after it.
+-- Notes up to where a worker has found that nothing is left, for whoever begins after it.  Zero rows: the worker has ended.
 update holdfast.workers w set settled = $2::text::jsonb
 where w.id = $1::bigint and w.state in ('online', 'draining')
 returning w.id;
@@ -57,6 +58,7 @@ returning w.id;
 
 -- name: end_worker
 -- The worker leaves in good order; it must hold nothing.  $2 is what it has to note of settled places, or null.
+-- Zero rows: it has left before, or was declared lost.
 update holdfast.workers w
 set state = 'offline', wakes_below = 0, ended_at = holdfast.now(), expires_at = holdfast.now(),
     settled = coalesce($2::text::jsonb, w.settled)
