@@ -9,8 +9,9 @@ remembers two places for each line (a queue, a priority, and whether its jobs ar
 
 Between the two something may have been passed over: a job whose transaction commits later than that of a
 later place, a row that somebody had locked and let go, or one that bears the mark of a lock where a claim was
-in a hurry.  A claim therefore starts from *settled* whenever the last one came back short and at least every
-half a second, so that no job waits longer than that.
+in a hurry.  A claim therefore starts from *settled* whenever the last one came back short, and else every
+half a second, or after twenty times what the last look took the server where that is longer.  No job that
+was passed over waits longer than that.
 
 *settled* moves by what two looks at the database say.  The first one notes the tips and the number of the
 next transaction.  Once a later look sees none of the transactions running that had begun by then, every

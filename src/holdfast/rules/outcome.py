@@ -1,4 +1,8 @@
-"""What follows an attempt: one pure decision for everything a handler may do."""
+"""The decisions that may follow an attempt.
+
+`worker.perform` chooses among them, `workflow.execution` for runs, `rules.reports` for runners and
+`engine.outcomes` for engines of others.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store.database import DRIVER_ERRORS, Connection, Database, own_errors
 
+# How often a connection is asked whether it still answers, and how long it may take, in seconds.
 KEEPALIVE = 15.0
 PATIENCE = 5.0
 

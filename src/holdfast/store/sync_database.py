@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 SyncConnection: TypeAlias = "psycopg.Connection[Any]"
 
+# How long the pool may take to lend a connection, or to make one, before it is looked whether the server can
+# be reached at all, in seconds.
 PATIENCE = 1.0
 
 

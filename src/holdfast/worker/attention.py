@@ -1,4 +1,7 @@
-"""Keeps an eye on what the worker holds: cancels asked for, handlers begun from the buffer."""
+"""Keeps an eye on what the worker holds: cancels asked for, handlers begun from the buffer.
+
+It also registers a worker anew that was declared lost, as soon as `Attention.revive` is set.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ WORTH_MARKING = 1.0
 
 
 class Attention(Service):
-    """Takes a turn every second while something runs, and whenever somebody may have asked for a cancel.
+    """Takes a turn every second, asking the database nothing while nothing is due, and at once when woken.
 
     *revive* registers a worker anew that was declared lost: a turn that fails is tried again.
     """

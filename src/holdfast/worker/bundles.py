@@ -38,7 +38,7 @@ class Bundles:
         return bool(self._ties)
 
     def kinds_for(self, demand: Demand) -> tuple[str, ...]:
-        """Return the kinds whose jobs the next claim, of this *demand*, is to put into bundles; none: no kinds."""
+        """Return the kinds whose jobs the next claim, of this *demand*, is to put into bundles."""
         return self.kinds if self._bundling.next_claim(demand.limit) else ()
 
     def took(self, claimed: Sequence[ClaimedJob]) -> None:

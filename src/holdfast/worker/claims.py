@@ -17,7 +17,7 @@ from holdfast.worker.bundles import Bundles
 
 # How often what was found out is noted for those who come later, in seconds.
 NOTE_EVERY = 10.0
-# How often a claim starts from where nothing can have been passed over, in seconds.
+# How often a claim starts from where nothing can have been passed over, in seconds, while looks are quick.
 LOOK_BEHIND = 0.5
 
 

@@ -21,10 +21,12 @@ from holdfast.store.logs import LogLine
 from holdfast.worker.bundles import Bundles
 from holdfast.worker.running import Cause, Held, Settlement
 
+# For how long what comes in is gathered after a write, in seconds.
 WRITE_EVERY = 0.5
 MAX_LOG_BYTES = 1024 * 1024
+# How long it rests where there is nothing to write and nobody wakes it, in seconds.
 IDLE = 3600.0
-# For how long an attempt's last lines are tried again while the database is away, and how often.
+# For how long an attempt's last lines are tried again while the database is away, and how often, in seconds.
 PATIENCE, PAUSE = 10.0, 0.2
 
 # The attempt whose handler is running in this context, for the logging handler below.

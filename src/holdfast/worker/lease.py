@@ -1,7 +1,8 @@
 """Renews the worker's lease from a thread and a connection of its own.
 
-A handler that blocks the event loop or hogs the interpreter must not cost a lease; a process whose
-loop has not turned for longer than its jobs may take must not keep one.
+A handler that blocks the event loop, or is busy in Python code, must not cost a lease; a process whose loop
+has not turned for longer than its jobs may take must not keep one.  A call into C that keeps the interpreter
+to itself for longer than the ttl does cost it: this thread cannot run meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from holdfast.store.statement import Statement
 
 T = TypeVar("T")
 
+# How long it waits, at most, after a renewal that failed or was not to be made, in seconds.
 RETRY = 1.0
+# How often the loop notes that it turns, in seconds.
 PULSE = 1.0
 
 

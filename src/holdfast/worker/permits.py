@@ -54,7 +54,9 @@ class Permits:
     def hand_on(self, giver: Fence, queue: str, *, idle: int, is_over: bool) -> Fence | None:
         """Give the permit of an attempt that has ended to one that was claimed ahead; None: it is let go.
 
-        That is so unless the job *is_over* for good, and where others are next to run in the *idle* slots.
+        It is let go unless the job *is_over* for good, where nothing of its queue waits ahead, and where
+        other jobs are next to run in all *idle* slots.  The end counts towards the pace of the queue, unless
+        the permit is let go while the buffer has a job for each of these slots.
         """
         job = self._buffer.hand_on(queue, idle) if is_over else None
         # Where others are next to run, the queue would gain nothing by more of its jobs here.
