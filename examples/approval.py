@@ -1,6 +1,6 @@
 """An order that is charged, packed, approved by somebody and shipped, or refunded if it is refused.
 
-While it waits for the approval, and while it sleeps, it holds no slot, no lease and no memory of any process.
+While it waits for the approval it holds no slot, no lease and no memory of any process.
 
     holdfast up --app examples.approval:app     # one terminal, at the top of the clone: database and worker
     python -m examples.approval                 # another, with HOLDFAST_DATABASE_URL as `up` printed it
@@ -17,6 +17,7 @@ from datetime import timedelta
 import holdfast
 
 app = holdfast.App()
+bank: dict[str, int] = {}  # stands for one that takes a charge under the same key once
 
 
 @app.error
@@ -24,8 +25,8 @@ class Refused(Exception):
     """Somebody does not want this order."""
 
 
-async def charge(items: int) -> int:
-    return 10 * items
+async def charge(items: int, key: str) -> int:
+    return bank.setdefault(key, 10 * items)
 
 
 async def refund(amount: int) -> str:
@@ -47,7 +48,7 @@ async def ship(parcel: str, label: str) -> str:
 
 @app.workflow(queue="orders")
 async def fulfil(run: holdfast.Run, order_id: int, items: int) -> str:
-    amount = await run.step(charge, items, max_attempts=5, timeout=30)
+    amount = await run.step(charge, items, str(run.uuid()), max_attempts=5, timeout=30)
     run.on_failure(refund, amount)
     async with run.branches() as branches:
         parcel = branches.start("pack", run.step(pack, items))
