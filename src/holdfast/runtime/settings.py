@@ -76,7 +76,7 @@ class Settings:
         "the application whose kinds are run",
     )
     queues: tuple[str, ...] = _setting(
-        (), words(), "queues to work on, in order; all of the application if unset"
+        (), words(), "queues to work on, which take turns; all of the application if unset"
     )
     slots: int = _setting(10, whole(1, 10_000), "handlers that run at once in one worker process")
     processes: int = _setting(1, whole(1, 256), "worker processes under one command")

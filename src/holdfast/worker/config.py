@@ -12,7 +12,7 @@ from holdfast.store.database import DatabaseConfig
 class WorkerConfig:
     """How a worker works; all times in seconds.
 
-    *queues* in the order in which they are looked at, each once however often it is named; *slots* is how
+    *queues* take turns at being asked first, each once however often it is named; *slots* is how
     many handlers run at once; *ttl* is how long the lease lasts without renewal; *prefetch* bounds the buffer
     beyond the slots.
     """
