@@ -249,7 +249,7 @@ async def test_a_generator_that_outlasts_the_drivers_patience_loses_nothing(
 
 def test_a_block_ends_where_its_jobs_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one COPY takes in has a bound of letters too, so that it ends in time; one job always goes in."""
-    monkeypatch.setattr(incoming, "BLOCK_LETTERS", 100)
+    monkeypatch.setattr(incoming, "BLOCK_CHARACTERS", 100)
     sizes = [40, 40, 40, 99, 1, 1, 500, 1]
     jobs = Incoming([job for size in sizes for job in resolved_each([JobRequest("echo", "x" * size)])])
     jobs.read()

@@ -158,7 +158,9 @@ async def test_the_first_keys_of_a_queue_hold_up_no_other_job(
         await connection.execute(rendered("insert into holdfast.queues (name) values ('default')", db.schema))
         wishes = [client.enqueue(numbered(n), concurrency_key="key") for n in range(1, 1 + MAX_IN_FLIGHT)]
         first = [asyncio.create_task(one) for one in wishes]
-        while await connection.fetchval(f"select count(*) {OURS} and wait_event_type = 'Lock'") < MAX_IN_FLIGHT:
+        while (
+            await connection.fetchval(f"select count(*) {OURS} and wait_event_type = 'Lock'") < MAX_IN_FLIGHT
+        ):
             await connection.execute("select pg_stat_clear_snapshot()")
         async with asyncio.timeout(10):
             await asyncio.gather(*(client.enqueue(numbered(n)) for n in range(10, 20)))

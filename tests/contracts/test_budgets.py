@@ -26,7 +26,7 @@ DOORS = {
     "holdfast/store/database.py::Database.transaction": "rolls back and raises the same error again",
     "holdfast/store/incoming.py::Incoming.read_on": "what a caller's iterator raises is raised to the caller",
     "holdfast/store/listen.py::Notifications.turn": "drops the connection and raises the same error again",
-    "holdfast/worker/begun.py::Begun.__await__": "passes everything on, as yield from does",
+    "holdfast/worker/eager.py::EagerCoroutine.__await__": "passes everything on, as yield from does",
     "holdfast/worker/child.py::HandlerProcess._run": "the door around a handler in a child",
     "holdfast/worker/endings.py::raised": "an error class of a handler's own: said to be untellable",
     "holdfast/worker/child.py::LinkLogHandler.emit": "logging's rule: a bad log call hurts nobody",

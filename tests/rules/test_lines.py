@@ -45,7 +45,7 @@ def test_a_line_that_never_ends_is_cut() -> None:
 
 
 @pytest.mark.parametrize("letter", ["ä", "€", "😀"])
-def test_a_line_that_never_ends_is_cut_between_letters(letter: str) -> None:
+def test_a_line_that_never_ends_is_cut_between_characters(letter: str) -> None:
     """However it lies, no letter is lost."""
     for before in range(5):
         text = "x" * before + letter * (LONGEST_LINE // 2)

@@ -17,7 +17,7 @@ from holdfast.rules.reports import ReportedOutcome
 from holdfast.runners.messages import AssignmentTold, Report
 from holdfast.store import prune
 from holdfast.store.prune import Retention
-from holdfast.worker import slumber
+from holdfast.worker import wake_level
 from tests.runners.conftest import Machine, Yard, listed
 
 EVIDENCE = "select evidence -> 0 -> 'report' ->> 'outcome' from holdfast.assignments where job_id = $1"
@@ -290,7 +290,7 @@ async def test_room_that_a_runner_makes_is_told_to_workers_that_sleep(
     yard: Yard, work: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One limit for both: what waits for a worker begins when the command has ended, not at the next poll."""
-    monkeypatch.setattr(slumber, "LOOKS", (600.0,))
+    monkeypatch.setattr(wake_level, "LOOKS", (600.0,))
     app = holdfast.App()
 
     @app.job

@@ -165,9 +165,7 @@ async def test_too_few_answers_are_an_error_for_everybody() -> None:
 
 
 @pytest.mark.parametrize(("asked", "endless"), [((1, 2, 3, 4), 1), ((1, 2, 3, 13), 2)])
-async def test_a_task_that_is_cancelled_leaves_nobody_waiting(
-    asked: tuple[int, ...], endless: int
-) -> None:
+async def test_a_task_that_is_cancelled_leaves_nobody_waiting(asked: tuple[int, ...], endless: int) -> None:
     """Those in its batch are cancelled, with both halves; those that waited are in the next."""
     doubler = Doubler(endless)
     batcher: Batcher[int, int] = Batcher(doubler.run)

@@ -11,7 +11,7 @@ import holdfast
 from holdfast.app.handler import JobRequest
 from holdfast.client.operator import Operator
 from holdfast.errors import DatabaseUnavailable
-from holdfast.rules import vigil
+from holdfast.rules import polling
 from holdfast.rules.marks import line_of
 from holdfast.store.database import Database
 from holdfast.store.statement import Statement
@@ -117,7 +117,7 @@ async def test_what_nobody_announced_is_found_while_others_are_announced_one_by_
     client: holdfast.Client, db: ThrowawayDatabase, at_rest: AtRest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of them is claimed by its number, and none puts the next look off."""
-    monkeypatch.setattr(vigil, "WITHIN", 0.0)
+    monkeypatch.setattr(polling, "WITHIN", 0.0)
     app, greeted = holdfast.App(), asyncio.Queue[str]()
 
     @app.job(kind="greet")
@@ -133,7 +133,7 @@ async def test_what_nobody_announced_is_found_while_others_are_announced_one_by_
             name, others = await greeted.get(), others + 1
     # A look is due after 20 ms, in which no machine does as many as this.
     assert others < 100
-    assert worker.claimer._slumber.is_told_of_all
+    assert worker.claimer._wake_level.is_told_of_all
 
 
 async def test_one_that_is_called_again_and_again_keeps_watch(
@@ -145,10 +145,10 @@ async def test_one_that_is_called_again_and_again_keeps_watch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As for calls that name no job: it tells those who enqueue that it looks by itself."""
-    monkeypatch.setattr(vigil, "WITHIN", 60.0)
-    monkeypatch.setattr(vigil, "PATIENCE", 60.0)
+    monkeypatch.setattr(polling, "WITHIN", 60.0)
+    monkeypatch.setattr(polling, "PATIENCE", 60.0)
     worker = await at_rest(app)
-    for nth in range(1, vigil.CALLS):
+    for nth in range(1, polling.CALLS):
         worker.notified("job", f"{999_000 + nth}:5:default")
         await eventually(lambda nth=nth: asyncio.sleep(0, claims == ["claim_announced"] * nth))
     worker.notified("job", "999999:5:default")

@@ -68,7 +68,11 @@ async def test_a_busy_loop_does_not_put_off_the_looks_behind(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they cost the server says how often to look, and not when this process comes to hear of it."""
-    worker, one, run = await scene.worker(), Claims(scene.db.database, Bundles(scene.db.database)), scene.db.database.run
+    worker, one, run = (
+        await scene.worker(),
+        Claims(scene.db.database, Bundles(scene.db.database)),
+        scene.db.database.run,
+    )
 
     async def heard_late(*asked: Any) -> Any:
         found = await run(*asked)

@@ -15,7 +15,7 @@ from holdfast.store.database import Database
 from holdfast.store.statement import Statement
 from holdfast.store.workers import running_transactions
 from holdfast.testing import ThrowawayDatabase
-from holdfast.worker import claimer, openings, slumber
+from holdfast.worker import claimer, openings, wake_level
 from holdfast.worker.openings import Openings
 
 # So rare that a test which needs a look would time out.
@@ -82,7 +82,7 @@ def hall(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Hall:
     """Nobody looks by himself once he has fallen asleep."""
-    monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
+    monkeypatch.setattr(wake_level, "LOOKS", (NEVER,))
     return Hall(client, work, db, eventually)
 
 

@@ -11,18 +11,18 @@ import holdfast
 from holdfast.client.operator import Operator
 from holdfast.errors import DatabaseUnavailable
 from holdfast.model.job import ClaimedJob
-from holdfast.rules import vigil
+from holdfast.rules import polling
 from holdfast.store import workers
 from holdfast.store.database import Database
 from holdfast.store.statement import Statement, is_any
 from holdfast.store.workers import ASLEEP
 from holdfast.testing import ThrowawayDatabase
-from holdfast.worker import claimer, overtaking, slumber
+from holdfast.worker import claimer, overtaking, wake_level
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.overtaking import Overtaking
 from holdfast.worker.prefetch import Prefetch
-from holdfast.worker.slumber import Slumber
 from holdfast.worker.turnover import Turnover
+from holdfast.worker.wake_level import WakeLevel
 from tests.store.scene import Scene
 
 BELOW = "select wakes_below from holdfast.workers"
@@ -244,9 +244,9 @@ def claimed_job(number: int, priority: int = 5) -> ClaimedJob:
 @pytest.fixture
 async def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Whoever is called three times looks by itself, and looks are due at once."""
-    monkeypatch.setattr(vigil, "CALLS", 3)
-    monkeypatch.setattr(vigil, "WITHIN", 600.0)
-    monkeypatch.setattr(vigil, "PATIENCE", 600.0)
+    monkeypatch.setattr(polling, "CALLS", 3)
+    monkeypatch.setattr(polling, "WITHIN", 600.0)
+    monkeypatch.setattr(polling, "PATIENCE", 600.0)
     monkeypatch.setattr(overtaking, "PACE", 0.0)
     return Watch()
 
@@ -322,7 +322,7 @@ async def test_who_is_called_often_looks_by_itself(watch: Watch, monkeypatch: py
     assert watch.overtaking.below == 0
     assert watch.look(low=9, found=1) == (5, ("a", "b"))
     assert watch.overtaking.watches
-    monkeypatch.setattr(vigil, "PATIENCE", 0.0)
+    monkeypatch.setattr(polling, "PATIENCE", 0.0)
     assert watch.look(low=9) == (5, ("a", "b"))
     assert watch.overtaking.below == 5
     assert watch.look(low=9) is None
@@ -345,16 +345,16 @@ async def test_a_worker_is_told_less_only_where_it_was_called_in_vain(
 ) -> None:
     """What it says about itself is a write: what waits in its buffer may change with each claim."""
     # However slow this machine is: what was said was said a moment ago.
-    monkeypatch.setattr(slumber, "BUSY_BEFORE_AWAKE", 600.0)
+    monkeypatch.setattr(wake_level, "BUSY_BEFORE_AWAKE", 600.0)
     worker, here = await scene.worker(), [0]
-    one = Slumber(scene.db.database, lambda: here[0])
+    one = WakeLevel(scene.db.database, lambda: here[0])
     one.begin(worker)
     for here[0], is_more, noted in ((7, True, 7), (3, False, 7), (9, True, 9), (0, False, 9)):
         assert await one.heed() is is_more
         assert await scene.db.value(BELOW) == noted
     await one.called_in_vain()
     assert await scene.db.value(BELOW) == 9
-    monkeypatch.setattr(slumber, "BUSY_BEFORE_AWAKE", 0.0)
+    monkeypatch.setattr(wake_level, "BUSY_BEFORE_AWAKE", 0.0)
     await one.called_in_vain()
     assert await scene.db.value(BELOW) == 0
     await one.rest(found=False)
@@ -369,7 +369,7 @@ async def test_a_note_whose_answer_was_lost_is_written_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the worker takes itself for asleep, the database does not, and nobody tells it of anything."""
-    one = Slumber(scene.db.database, lambda: 5)
+    one = WakeLevel(scene.db.database, lambda: 5)
     one.begin(await scene.worker())
     await one.rest(found=False)
     run = Database.run
@@ -391,8 +391,8 @@ async def test_a_worker_takes_what_it_is_told_of_once_it_has_seen_what_nobody_to
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When all that saw it awake have ended it looks once more; who runs is not asked at every job."""
-    monkeypatch.setattr(slumber, "SETTLED", 0.0)
-    monkeypatch.setattr(slumber, "LATE", 600.0)
+    monkeypatch.setattr(wake_level, "SETTLED", 0.0)
+    monkeypatch.setattr(wake_level, "LATE", 600.0)
     running, asked = workers.running_transactions, list[int]()
 
     def noted() -> Statement[tuple[int, int]]:
@@ -400,7 +400,7 @@ async def test_a_worker_takes_what_it_is_told_of_once_it_has_seen_what_nobody_to
         return running()
 
     monkeypatch.setattr(workers, "running_transactions", noted)
-    one = Slumber(scene.db.database, lambda: 5)
+    one = WakeLevel(scene.db.database, lambda: 5)
     one.begin(await scene.worker())
     async with scene.db.database.transaction() as connection:
         await connection.execute("select pg_current_xact_id()")
@@ -417,7 +417,7 @@ async def test_a_worker_takes_what_it_is_told_of_once_it_has_seen_what_nobody_to
 
 def test_a_worker_that_falls_asleep_looks_at_least_once_a_second() -> None:
     """For as long as a transaction may have missed it; see `test_taking.py`."""
-    assert max(*slumber.LOOKS, slumber.LATE) <= 1.0
+    assert max(*wake_level.LOOKS, wake_level.LATE) <= 1.0
 
 
 @pytest.mark.parametrize("listens", [True, False], ids=["listens", "behind a pooler"])

@@ -11,7 +11,7 @@ import holdfast
 from holdfast.client.operator import Operator
 from holdfast.model.job import ClaimedJob
 from holdfast.testing import ThrowawayDatabase
-from holdfast.worker import claimer, slumber
+from holdfast.worker import claimer, wake_level
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.running import Settlement
 from holdfast.worker.transaction import LoopTransaction
@@ -179,7 +179,7 @@ async def test_who_waits_for_a_permit_has_the_next_that_was_let_go(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Handlers that end in their own transaction hand nothing on: a claim does, and not at the next poll."""
-    monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
+    monkeypatch.setattr(wake_level, "LOOKS", (NEVER,))
     monkeypatch.setattr(claimer, "STALE", NEVER)
     yard = Yard(400)
 
@@ -220,7 +220,7 @@ async def test_an_heir_that_lets_its_permit_go_at_once_does_so_after_its_giver(
     how: str,
 ) -> None:
     """Else its permit were free in the database while nobody looks, and its times before its giver's."""
-    monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
+    monkeypatch.setattr(wake_level, "LOOKS", (NEVER,))
     monkeypatch.setattr(claimer, "STALE", NEVER)
     yard = Yard(1000)
 
@@ -351,7 +351,7 @@ async def test_a_key_is_looked_for_though_another_queue_waits_for_permits(
 ) -> None:
     """What is claimed ahead in one queue is no reason to look at another one later."""
     monkeypatch.setattr(claimer, "STALE", NEVER)
-    monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
+    monkeypatch.setattr(wake_level, "LOOKS", (NEVER,))
     blocked, over = Blocked(client, work, limit), asyncio.Event()
     ended: list[int] = []
 

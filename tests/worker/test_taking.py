@@ -14,7 +14,7 @@ from holdfast.store.database import Database
 from holdfast.store.sqlfile import rendered
 from holdfast.store.statement import Statement
 from holdfast.testing import Probe, ThrowawayDatabase
-from holdfast.worker import claimer, intake, slumber, turns
+from holdfast.worker import claimer, intake, turns, wake_level
 from holdfast.worker.limits import Limited, Limits
 from holdfast.worker.prefetch import Prefetch
 from tests.store.scene import Scene
@@ -463,7 +463,7 @@ async def test_what_waits_in_the_buffer_too_long_is_given_back_before_the_next_p
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Slots that stand still keep no key from other workers, however rarely this one looks."""
-    monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
+    monkeypatch.setattr(wake_level, "LOOKS", (NEVER,))
     monkeypatch.setattr(claimer, "STALE", 0.3)
     app, go = holdfast.App(), asyncio.Event()
     step = standstill(app, go, lambda: process)
@@ -479,7 +479,7 @@ async def test_a_key_is_free_again_when_a_handlers_own_transaction_has_ended_its
     client: holdfast.Client, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next job of the key is looked for at once, and not at the next poll."""
-    monkeypatch.setattr(slumber, "LOOKS", (NEVER,))
+    monkeypatch.setattr(wake_level, "LOOKS", (NEVER,))
     app = holdfast.App()
 
     @app.job
@@ -497,8 +497,8 @@ async def test_a_transaction_that_saw_its_worker_awake_may_commit_long_after_it_
     client: holdfast.Client, work: Any, db: ThrowawayDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It calls nobody, so the worker looks for as long as such a transaction runs, and then no more."""
-    monkeypatch.setattr(slumber, "LOOKS", (0.01,))
-    monkeypatch.setattr(slumber, "LATE", 0.05)
+    monkeypatch.setattr(wake_level, "LOOKS", (0.01,))
+    monkeypatch.setattr(wake_level, "LATE", 0.05)
     app, run, thrice = holdfast.App(), Database.run, asyncio.Event()
     looks: list[tuple[int, int]] = []
 

@@ -178,7 +178,7 @@ class Crew:
 
 
 async def _abandon(worker: Worker) -> None:
-    for part in (worker.journal, worker.scribe, worker.reporter, worker._executors):
+    for part in (worker.journal, worker.step_writer, worker.reporter, worker._executors):
         await part.stop()
     worker.lease.stop()
     logging.getLogger().removeHandler(worker._log_handler)

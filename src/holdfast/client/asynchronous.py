@@ -49,8 +49,8 @@ from holdfast.store import (
     steps,
 )
 from holdfast.store.attempts import Fence
-from holdfast.store.enqueuer import Enqueuer
 from holdfast.store.database import Database, DatabaseConfig
+from holdfast.store.enqueuer import Enqueuer
 from holdfast.store.foreign import run_foreign
 from holdfast.store.incoming import COPY_FROM, Incoming, NotRead
 from holdfast.store.run_overview import RunLook

@@ -17,7 +17,7 @@ from holdfast.errors import JobNotFound, OptionInvalid
 from holdfast.model.change import Change
 from holdfast.model.job import FINAL_STATES
 from holdfast.model.log import BEGINNING, LogMark
-from holdfast.rules.lines import LONGEST_LETTER, is_inside_letter
+from holdfast.rules.lines import LONGEST_CHARACTER, is_inside_character
 from holdfast.runtime.broadcast import Listener
 from holdfast.store import feed as statements
 from holdfast.store.attempts import Fence
@@ -162,8 +162,8 @@ class JobFollower:
         Whoever had read as far as there was told of the part of a letter neither.
         """
         decoder, start = codecs.getincrementaldecoder("utf-8")("replace"), chunk.piece.byte_offset
-        if is_inside_letter(chunk.piece.content()):
-            before = max(0, start - LONGEST_LETTER + 1)
+        if is_inside_character(chunk.piece.content()):
+            before = max(0, start - LONGEST_CHARACTER + 1)
             fence = Fence(self._job_id, chunk.attempt)
             span = await self._reader.span(fence, chunk.stream, before, start - before)
             if span is not None and span.start + len(span.data) == start:

@@ -15,9 +15,9 @@ ENOUGH = 500
 class Bundling:
     """Decides for each claim of a worker in turn.
 
-    Bundles are not for claims that may bring few, nor after two that did: to decide about each job costs more
-    than is saved then.  (One may be short because a line has come to its end, or a better one was looked for in
-    vain.)  And they rest where many jobs are taken out of them again.
+    Bundles are not for claims that may bring few, nor after two that did: to decide about each job costs
+    more than is saved then.  (One may be short because a line has come to its end, or a better one was looked
+    for in vain.)  And they rest where many jobs are taken out of them again.
     """
 
     def __init__(self) -> None:

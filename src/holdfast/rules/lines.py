@@ -7,7 +7,7 @@ from dataclasses import dataclass
 # A line without an end is cut here, so that nobody has to hold a stream that never breaks its lines.
 LONGEST_LINE = 64 * 1024
 # So many bytes UTF-8 takes for a letter at most.
-LONGEST_LETTER = 4
+LONGEST_CHARACTER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class LineCutter:
             lines += self._line(part, len(part) + 1)
         self._kept = parts[-1]
         while len(self._kept) > LONGEST_LINE:
-            end = _between_letters(self._kept, LONGEST_LINE)
+            end = _between_characters(self._kept, LONGEST_LINE)
             part, self._kept = self._kept[:end], self._kept[end:]
             lines += self._line(part, len(part))
         return lines
@@ -58,13 +58,13 @@ class LineCutter:
         return [line]
 
 
-def is_inside_letter(data: bytes) -> bool:
+def is_inside_character(data: bytes) -> bool:
     """Return whether *data* begins behind the first byte of a letter."""
     return bool(data) and data[0] & 0xC0 == 0x80
 
 
-def _between_letters(data: bytes, place: int) -> int:
+def _between_characters(data: bytes, place: int) -> int:
     """Return *place*, or where the letter begins inside which it is."""
-    near = range(place, place - LONGEST_LETTER, -1)
+    near = range(place, place - LONGEST_CHARACTER, -1)
     # What is no text may be cut anywhere.
-    return next((one for one in near if not is_inside_letter(data[one : one + 1])), place)
+    return next((one for one in near if not is_inside_character(data[one : one + 1])), place)

@@ -18,7 +18,7 @@ MAX_WEIGHT = 1_000_000
 
 
 class Batcher(Generic[Item, Answer]):
-    """Answers what many callers submit in few batches; *run* answers a batch, an answer for each item, in order.
+    """Answers what many callers submit in few batches; *run* answers a batch: for each item, in order.
 
     Nobody waits for company: what is submitted in one turn of the loop is a batch at its end, and what is
     submitted while *max_in_flight* batches are under way is in the next, at most *max_items* of it and of

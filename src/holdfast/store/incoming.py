@@ -14,7 +14,7 @@ COPY_FROM = 500
 READ_BETWEEN = 2047
 BLOCK = 20_000
 # What a COPY takes in has to be in before the connection's patience for one command ends.
-BLOCK_LETTERS = 128 * 1024 * 1024
+BLOCK_CHARACTERS = 128 * 1024 * 1024
 # Where so many take longer to read, in seconds, a transaction would stay open for them too long.
 LONGEST_READ = 0.1
 
@@ -90,9 +90,9 @@ class Incoming:
 def _first_of(block: list[NewJob]) -> list[NewJob]:
     """Return as many of the first jobs as go in at once; at least one."""
     sizes = [len(job.args) for job in block]
-    if sum(sizes) <= BLOCK_LETTERS:
+    if sum(sizes) <= BLOCK_CHARACTERS:
         return block
-    fitting = sum(1 for size in accumulate(sizes) if size <= BLOCK_LETTERS)
+    fitting = sum(1 for size in accumulate(sizes) if size <= BLOCK_CHARACTERS)
     return block[: max(1, fitting)]
 
 

@@ -23,7 +23,7 @@ from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held
 from holdfast.worker.slots import Slots
-from holdfast.worker.slumber import Slumber
+from holdfast.worker.wake_level import WakeLevel
 
 # How many jobs are claimed at once, unless more slots are free, where some have concurrency keys: these are
 # taken for as long as the claim is under way, so two quick claims serve more keys than a slow one does.
@@ -88,13 +88,13 @@ class Claimer(Service):
         # How often it was woken to look at its queues, how often before it last did, and when it will anyway.
         self._asked, self._answered, self._due_at = 0, 0, 0.0
         self._overtaking = Overtaking(buffer, config.queues)
-        self._slumber = Slumber(database, lambda: self._overtaking.below)
+        self._wake_level = WakeLevel(database, lambda: self._overtaking.below)
         self._prefetch = Prefetch(slots, buffer, config.prefetch)
 
     def begin(self, worker_id: int, kinds: tuple[str, ...]) -> None:
         """Claim for this worker row from now on, and just the kinds that it names."""
         self.intake.begin(worker_id, kinds)
-        self._slumber.begin(worker_id)
+        self._wake_level.begin(worker_id)
         self.wake()
 
     def wake(self) -> None:
@@ -107,7 +107,7 @@ class Claimer(Service):
 
         With *job_id* there is this one alone: where nothing else is to be looked for, only that is.
         """
-        self._slumber.called()
+        self._wake_level.called()
         self._overtaking.call(best, queues)
         self._called = True
         if job_id is None or queues is None or self._announced is not None:
@@ -127,7 +127,7 @@ class Claimer(Service):
 
     def reconnected(self) -> None:
         """Look for what was announced while nobody listened; a failover may have lost what was noted."""
-        self._slumber.doubt()
+        self._wake_level.doubt()
         self.reload()
         if self._buffer.worst > 0:
             self.call()
@@ -189,7 +189,7 @@ class Claimer(Service):
             and self._slots.count > self._slots.busy
             and limited is not None
             and limited.queues.isdisjoint(queues)
-            and self._slumber.is_told_of_all
+            and self._wake_level.is_told_of_all
         )
 
     async def _take(self, job_id: int) -> float:
@@ -198,7 +198,7 @@ class Claimer(Service):
             # Somebody else was faster: that says nothing of the queues.
             return math.inf
         self._called = False
-        self._slumber.busy()
+        self._wake_level.busy()
         return await self._rest_after_all(found=True)
 
     async def _look(self) -> float:
@@ -217,7 +217,7 @@ class Claimer(Service):
         if not (intake.is_open and self._config.listens):
             # Who hears nothing is told of nothing urgent.
             return rest
-        if await self._slumber.heed():
+        if await self._wake_level.heed():
             self._overtaking.look_again()
         return min(rest, self._overtaking.pause(self._prefetch.low))
 
@@ -234,7 +234,7 @@ class Claimer(Service):
         found, more = await self.intake.claim_better(below, queues, self._order, room=room)
         self._overtaking.end(found=found, more=more)
         if self._overtaking.watches:
-            await self._slumber.renew()
+            await self._wake_level.renew()
 
     async def _fill(self) -> float:
         """Claim what there is room for; answers how long to rest."""
@@ -245,13 +245,13 @@ class Claimer(Service):
             self.intake.has_more = True
             # Called in vain: it looks when a slot is free, so whoever enqueues need not call.
             if self._called:
-                await self._slumber.called_in_vain()
+                await self._wake_level.called_in_vain()
             return self._until_stale(self._config.poll)
         found = await self._claim(free, wanted)
         if found:
-            self._slumber.busy()
+            self._wake_level.busy()
         if self.intake.has_more:
-            await self._slumber.stay_awake()
+            await self._wake_level.stay_awake()
             return 0.0
         return self._until_stale(await self._rest_after_all(found=found))
 
@@ -284,7 +284,7 @@ class Claimer(Service):
         if not self._config.listens:
             # Nobody tells of what came meanwhile, or was passed over in a hurry.
             return 0.0 if found else self._jittered_poll()
-        rest = await self._slumber.rest(found=found)
+        rest = await self._wake_level.rest(found=found)
         return self._jittered_poll() if rest is None else rest
 
     def _until_stale(self, rest: float) -> float:

@@ -13,15 +13,15 @@ from holdfast.app.job import Job
 from holdfast.errors import HoldfastError
 from holdfast.store import attempts
 from holdfast.store.database import Database
-from holdfast.worker.archive import Archive
 from holdfast.worker.bundles import Bundles
 from holdfast.worker.journal import Journal
 from holdfast.worker.ledger import RunLedger
 from holdfast.worker.port import AttemptPort
 from holdfast.worker.processes import ProcessPool
+from holdfast.worker.run_reader import RunReader
 from holdfast.worker.running import Cause, Running, TimedOut
-from holdfast.worker.scribe import Scribe
 from holdfast.worker.sessions import Sessions
+from holdfast.worker.step_writer import StepWriter
 from holdfast.worker.sync_sessions import SyncSessions
 from holdfast.worker.threads import Result, Threads
 
@@ -37,13 +37,13 @@ class Executors:
         self,
         database: Database,
         journal: Journal,
-        scribe: Scribe,
-        archive: Archive,
+        step_writer: StepWriter,
+        run_reader: RunReader,
         bundles: Bundles,
         slots: int,
     ) -> None:
         self._database, self._journal, self._bundles = database, journal, bundles
-        self._scribe, self._archive = scribe, archive
+        self._step_writer, self._run_reader = step_writer, run_reader
         self._sessions = Sessions(database.config, slots)
         self._sync_sessions = SyncSessions(database.config)
         self._threads = Threads()
@@ -87,8 +87,8 @@ class Executors:
             running,
             self._port(running),
             database=self._database,
-            scribe=self._scribe,
-            archive=self._archive,
+            step_writer=self._step_writer,
+            run_reader=self._run_reader,
             sessions=self._sessions,
             places=self,
         )

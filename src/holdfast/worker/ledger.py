@@ -20,15 +20,14 @@ from holdfast.store.database import Connection, Database, begun_anew, own_errors
 from holdfast.store.signals import Taken, Waiter
 from holdfast.store.statement import Statement
 from holdfast.store.steps import Memory
-from holdfast.worker.archive import Archive
 from holdfast.worker.port import AttemptPort
+from holdfast.worker.run_reader import RunReader
 from holdfast.worker.running import Cause, Running, TimedOut
-from holdfast.worker.scribe import Scribe
 from holdfast.worker.sessions import Sessions
+from holdfast.worker.step_writer import StepWriter
 from holdfast.workflow.ledger import StepTimedOut
 
 T = TypeVar("T")
-
 
 
 class SyncPlaces(Protocol):
@@ -50,25 +49,25 @@ class RunLedger:
         port: AttemptPort,
         *,
         database: Database,
-        scribe: Scribe,
-        archive: Archive,
+        step_writer: StepWriter,
+        run_reader: RunReader,
         sessions: Sessions,
         places: SyncPlaces,
     ) -> None:
         self.claimed, self.fence, self.heard = running.claimed, running.fence, running.heard
         self._running, self._port = running, port
-        self._database, self._scribe, self._archive = database, scribe, archive
+        self._database, self._step_writer, self._run_reader = database, step_writer, run_reader
         self._sessions, self._places = sessions, places
         self._left: list[asyncio.Future[Any]] = []
 
     def save(self, notes: Sequence[StepNote]) -> asyncio.Future[bool]:
         """Write places; answers whether the run is to be paused."""
         self._renew()
-        return self._scribe.hand_in(self.fence, notes)
+        return self._step_writer.hand_in(self.fence, notes)
 
     def show(self, note: StepNote) -> None:
         """Write a place behind the run's back."""
-        self._scribe.hand_in(self.fence, [note]).add_done_callback(_overlook)
+        self._step_writer.hand_in(self.fence, [note]).add_done_callback(_overlook)
 
     def leave(self, asked: asyncio.Future[Any]) -> None:
         """Have `load` wait for what the run has asked for and stays no longer for."""
@@ -79,11 +78,11 @@ class RunLedger:
         """Load what the run remembers; None where it has ended."""
         if self._left:
             await asyncio.wait(self._left)
-        return await self._insist(lambda: self._archive.load(self.fence.job_id))
+        return await self._insist(lambda: self._run_reader.load(self.fence.job_id))
 
     async def take_signal(self, waiter: Waiter) -> Taken | None:
         """Give a place the oldest signal of its name; None: the lease was lost."""
-        taken = await self._insist(lambda: self._archive.take_signal(waiter))
+        taken = await self._insist(lambda: self._run_reader.take_signal(waiter))
         if taken is not None and taken.text is not None:
             self._renew()
         return taken

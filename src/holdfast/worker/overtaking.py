@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from holdfast.rules.vigil import Vigil
+from holdfast.rules.polling import Polling
 from holdfast.store.workers import ASLEEP
 from holdfast.worker.buffer import Buffer
 
@@ -20,11 +20,11 @@ class Overtaking:
     """Which announced jobs are to be claimed although the *buffer* is filled.
 
     A worker that is called again and again tells the announcers to be silent, and looks into all its *queues*
-    by itself for as long as that finds something; see `rules.vigil`.
+    by itself for as long as that finds something; see `rules.polling`.
     """
 
     def __init__(self, buffer: Buffer, queues: Sequence[str]) -> None:
-        self._buffer, self._every_queue, self._vigil = buffer, queues, Vigil()
+        self._buffer, self._every_queue, self._polling = buffer, queues, Polling()
         self._looked_at, self._in_vain = -NEVER, 0
         self._is_crowded = False
         self._forget()
@@ -35,7 +35,7 @@ class Overtaking:
     @property
     def watches(self) -> bool:
         """True while the worker looks by itself."""
-        return self._vigil.kept
+        return self._polling.kept
 
     @property
     def below(self) -> int:
@@ -45,7 +45,7 @@ class Overtaking:
     def call(self, best: int, queues: Collection[str] | None) -> None:
         """Jobs were announced in these queues, None: in any, of priority *best* or worse."""
         if best < self._buffer.worst:
-            self._vigil.call(time.monotonic())
+            self._polling.call(time.monotonic())
         self._best = min(best, self._best)
         self._queues.update(self._every_queue if queues is None else queues)
 
@@ -89,5 +89,5 @@ class Overtaking:
     def end(self, *, found: bool, more: bool) -> None:
         """End a look; *more* may be there."""
         self._in_vain = 0 if found else min(self._in_vain + 1, DOUBLED)
-        if self._vigil.look(time.monotonic(), found=found) or more:
+        if self._polling.look(time.monotonic(), found=found) or more:
             self.look_again()

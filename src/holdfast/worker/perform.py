@@ -20,8 +20,8 @@ from holdfast.rules.outcome import Failure
 from holdfast.rules.telling import one_line, told, untellable
 from holdfast.store.attempts import Fence
 from holdfast.worker import wire
-from holdfast.worker.begun import Begun
 from holdfast.worker.deadlines import Deadlines
+from holdfast.worker.eager import EagerCoroutine
 from holdfast.worker.endings import answered
 from holdfast.worker.journal import current_attempt
 from holdfast.worker.running import Cause, Running, Settlement, TimedOut
@@ -120,7 +120,7 @@ class Performer:
             wish = call.send(None)
         except StopIteration as done:
             return done.value, None
-        return None, self._on_loop(running, Begun(call, wish))
+        return None, self._on_loop(running, EagerCoroutine(call, wish))
 
     async def _go_on(self, running: Running, workflow: Workflow[Any, Any], arguments: dict[str, Any]) -> Any:
         """Go on with a run; its middleware surrounds each attempt."""

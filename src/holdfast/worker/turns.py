@@ -14,8 +14,8 @@ ENOUGH = 2
 class Turns:
     """The turns of the loop, as the slots of one worker share them.
 
-    The first job in each turn begins it for all slots.  Slots whose handler never waited go on in the next one
-    where they are few, and rest otherwise, until one of the few has to wait.
+    The first job in each turn begins it for all slots.  Slots whose handler never waited go on in the next
+    one where they are few, and rest otherwise, until one of the few has to wait.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,6 @@ from holdfast.runtime.events import Events
 from holdfast.store import workers
 from holdfast.store.database import Database
 from holdfast.store.workers import NewWorker
-from holdfast.worker.archive import Archive
 from holdfast.worker.attention import Attention
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.bundles import Bundles
@@ -32,9 +31,10 @@ from holdfast.worker.lifespan import Lifespan
 from holdfast.worker.perform import Performer
 from holdfast.worker.permits import Permits
 from holdfast.worker.reporter import Reporter
+from holdfast.worker.run_reader import RunReader
 from holdfast.worker.running import Cause, Held
-from holdfast.worker.scribe import Scribe
 from holdfast.worker.slots import Slots
+from holdfast.worker.step_writer import StepWriter
 
 # How long a stop waits for ends that came after all, in seconds.
 LAST_WORDS = 5.0
@@ -57,9 +57,9 @@ class Worker:
         self.reporter = Reporter(
             database, self.held, self.permits, events, before_flush=self.journal.settle, bundles=self.bundles
         )
-        self.scribe = Scribe(database, self.held, events)
+        self.step_writer = StepWriter(database, self.held, events)
         self._executors = Executors(
-            database, self.journal, self.scribe, Archive(database), self.bundles, config.slots
+            database, self.journal, self.step_writer, RunReader(database), self.bundles, config.slots
         )
         performer = Performer(app, self._executors)
         self.slots = Slots(
@@ -149,7 +149,7 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS):
                 await self.reporter.flush()
-        await self.scribe.stop()
+        await self.step_writer.stop()
         await self.reporter.stop()
 
     def hurry(self) -> None:

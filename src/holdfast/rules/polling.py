@@ -1,4 +1,4 @@
-"""Whether a worker sleeps until it is told of jobs, or keeps watch and looks by itself.
+"""Whether a worker sleeps until it is told of jobs, or polls: it keeps watch and looks by itself.
 
 To be told costs whoever enqueues: NOTIFY takes a lock of the whole database until the commit is on disk, so
 commits that notify go one after another.  Where jobs trickle in faster than a worker could look, looking is
@@ -16,7 +16,7 @@ WITHIN = 0.1
 PATIENCE = 0.5
 
 
-class Vigil:
+class Polling:
     """Counts calls and finds; times are seconds on one clock that only moves forward."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Generator
 from typing import Any
 
 
-class Begun:
+class EagerCoroutine:
     """Await it to run *coroutine* on, which has asked its loop for *wish* and not been answered yet.
 
     It passes on what comes in and goes out, as ``yield from`` does (PEP 380).

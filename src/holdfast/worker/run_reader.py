@@ -16,7 +16,7 @@ MOST_WAITERS = 200
 MAX_IN_FLIGHT = 2
 
 
-class Archive:
+class RunReader:
     """Answers each run as soon as a connection is free; what is asked meanwhile is asked together."""
 
     def __init__(self, database: Database) -> None:

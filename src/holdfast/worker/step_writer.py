@@ -39,7 +39,7 @@ class Page:
             self.written.set_exception(error)
 
 
-class Scribe:
+class StepWriter:
     """Collects what runs want to remember, and writes it as soon as a connection is free.
 
     At most two batches are unacknowledged; while they are under way, the next one grows.  A batch that the
@@ -69,7 +69,7 @@ class Scribe:
     def _begin_writes(self) -> None:
         if self._pages and not self._stopped and len(self._in_flight) < MOST_IN_FLIGHT:
             batch, self._pages = self._pages[:LARGEST_BATCH], self._pages[LARGEST_BATCH:]
-            write = asyncio.create_task(self._write(batch), name="holdfast scribe")
+            write = asyncio.create_task(self._write(batch), name="holdfast step writer")
             self._in_flight.add(write)
             write.add_done_callback(partial(self._ended, batch))
 

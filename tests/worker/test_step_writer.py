@@ -1,4 +1,4 @@
-"""The scribe on its own: what becomes of places that cannot be written."""
+"""The step writer on its own: what becomes of places that cannot be written."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ from holdfast.store.attempts import Fence
 from holdfast.store.database import Database
 from holdfast.testing import Probe, ThrowawayDatabase
 from holdfast.worker.running import Held
-from holdfast.worker.scribe import MOST_IN_FLIGHT, Scribe
+from holdfast.worker.step_writer import MOST_IN_FLIGHT, StepWriter
 
 NOTE = StepNote(branch="main", place=0, name="charge", kind=StepKind.STEP, state=StepState.COMPLETED)
 
 
-async def test_a_stopped_scribe_gives_up_what_the_database_does_not_take(db: ThrowawayDatabase) -> None:
+async def test_a_stopped_step_writer_gives_up_what_the_database_does_not_take(db: ThrowawayDatabase) -> None:
     """What waits for a batch under way would be tried for ever, behind everybody's back."""
     held, probe = Held(), Probe()
-    scribe = Scribe(Database(db.config), held, Events(probe))
+    step_writer = StepWriter(Database(db.config), held, Events(probe))
     held.take([Fence(1, 1)])
     for _ in range(MOST_IN_FLIGHT + 1):
-        scribe.hand_in(Fence(1, 1), [NOTE])
+        step_writer.hand_in(Fence(1, 1), [NOTE])
     await probe.wait_for("steps.delayed")
-    await scribe.stop()
+    await step_writer.stop()
     await asyncio.sleep(0)
-    assert [task for task in asyncio.all_tasks() if task.get_name() == "holdfast scribe"] == []
+    assert [task for task in asyncio.all_tasks() if task.get_name() == "holdfast step writer"] == []
 
 
 async def test_a_place_that_many_branches_bring_is_written_once(
@@ -44,11 +44,11 @@ async def test_a_place_that_many_branches_bring_is_written_once(
 
     monkeypatch.setattr(steps, "save_steps", counted)
     held = Held()
-    scribe = Scribe(db.database, held, Events(Probe()))
+    step_writer = StepWriter(db.database, held, Events(Probe()))
     held.take([Fence(1, 1), Fence(2, 1)])
     ours = [replace(NOTE, branch=f"main/{n}") for n in range(4)]
-    pages = [scribe.hand_in(Fence(1, 1), [NOTE, one]) for one in ours]
-    pages.append(scribe.hand_in(Fence(2, 1), [NOTE]))
+    pages = [step_writer.hand_in(Fence(1, 1), [NOTE, one]) for one in ours]
+    pages.append(step_writer.hand_in(Fence(2, 1), [NOTE]))
     await asyncio.gather(*pages, return_exceptions=True)
     assert sent == [2, 2, 4]
-    await scribe.stop()
+    await step_writer.stop()

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.worker.begun import Begun
+from holdfast.worker.eager import EagerCoroutine
 
 
-def begun(coroutine: Any) -> Begun:
+def begun(coroutine: Any) -> EagerCoroutine:
     """Run *coroutine* to its first wait."""
-    return Begun(coroutine, coroutine.send(None))
+    return EagerCoroutine(coroutine, coroutine.send(None))
 
 
 async def test_it_gives_what_the_coroutine_returns() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from holdfast.rules.vigil import Vigil
+from holdfast.rules.polling import Polling
 from holdfast.store import workers
 from holdfast.store.database import Database
 from holdfast.store.workers import ASLEEP
@@ -24,7 +24,7 @@ UNKNOWN = -1
 WATCH = 0.005
 
 
-class Slumber:
+class WakeLevel:
     """Keeps the note in the database that says below which priority this worker wants to be told of jobs.
 
     Asleep, that is `ASLEEP`: of all jobs.  Awake, it is what *useful* says: of those that are better than
@@ -44,7 +44,7 @@ class Slumber:
         # Whether it has looked since they were, and when to ask for them next.
         self._has_seen_all, self._ask_at = False, 0.0
         self._busy_since: float | None = None
-        self._vigil = Vigil()
+        self._polling = Polling()
 
     def begin(self, worker_id: int) -> None:
         """Keep the note of this worker row from now on; it is awake."""
@@ -52,7 +52,7 @@ class Slumber:
 
     def called(self) -> None:
         """A notification has come."""
-        self._vigil.call(time.monotonic())
+        self._polling.call(time.monotonic())
 
     @property
     def is_told_of_all(self) -> bool:
@@ -61,7 +61,7 @@ class Slumber:
         Soon after it fell asleep it is not: a job may be there of which whoever saw it awake said nothing.
         """
         is_settled = self._noted == ASLEEP and self._has_seen_all
-        return is_settled and not (self._vigil.kept or self._vigil.is_due(time.monotonic()))
+        return is_settled and not (self._polling.kept or self._polling.is_due(time.monotonic()))
 
     def busy(self) -> None:
         """There was something to claim."""
@@ -75,7 +75,7 @@ class Slumber:
 
     async def rest(self, *, found: bool) -> float | None:
         """Return how many seconds to rest after a claim that took all there was; None: until called."""
-        if self._vigil.look(time.monotonic(), found=found):
+        if self._polling.look(time.monotonic(), found=found):
             await self.wake_up()
             return WATCH
         if self._noted != ASLEEP:
