@@ -16,12 +16,15 @@
 -- claims are under way each walks over what the others have.  (What came back was locked on its way, and keeps the mark.)
 -- jobs is met as it was when the statement began: a job replaced since then is left for the next claim, by its
 -- revision.  By which of the two ways a row is looked up is a matter of 0.2 us: `>= and <=` is the quicker one.
--- part: picking
+-- part: holder
 with holder as (
     select w.id from holdfast.workers w
     where w.id = $1::bigint and w.state = 'online' and w.expires_at > holdfast.now()
     for key share
-), picked as materialized (
+)
+-- end of part
+-- part: picking
+, picked as materialized (
     select array(
         select head.job_id
         from unnest($2::text[]) with ordinality as asked (queue, nth)
@@ -56,13 +59,16 @@ set state = case when $4::integer > 0 and l.job_id = any ((select p.ids[:$4::int
 from holdfast.jobs j
 where l.job_id = any ((select p.ids from picked p)::bigint[])
   and j.id >= l.job_id and j.id <= l.job_id and j.revision >= l.revision
+-- part: answer
 returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
           j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
           date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect;
+-- end of part
 
 -- name: claim_bundled
 -- Claims as claim_jobs does, and takes what is fresh, and of kinds $8, out of live_jobs into bundles, each of them one row of the
 -- answer, as take_jobs in the migrations says.  Locks as claim_jobs does.  Zero rows: as there.
+-- put in: holder
 -- put in: picking
 select taken.* from picked p cross join lateral holdfast.take_jobs(
     $1::bigint, p.ids, p.ids[:$4::integer], '{}', '{}', $8::text[], holdfast.now()) taken;
@@ -72,11 +78,7 @@ select taken.* from picked p cross join lateral holdfast.take_jobs(
 -- It looks into no line, and keeps nothing for later: arrays and a materialized part cost 0.08 ms of a process that has slept.
 -- Written as num_nulls() no index of what is available can be planned for it.
 -- Locks as claim_jobs does.  Zero rows: the job is not there to be claimed, not here, or not without more ado.
-with holder as (
-    select w.id from holdfast.workers w
-    where w.id = $1::bigint and w.state = 'online' and w.expires_at > holdfast.now()
-    for key share
-)
+-- put in: holder
 update holdfast.live_jobs l
 set state = 'running', started_at = holdfast.now(), attempt = l.attempt + 1, worker_id = $1::bigint,
     claimed_at = holdfast.now(), progress = null, progress_note = null, ahead = false
@@ -93,9 +95,7 @@ where l.job_id = (
     for update skip locked
 )
   and j.id >= l.job_id and j.id <= l.job_id and j.revision >= l.revision
-returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
-          j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
-          date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect;
+-- put in: answer
 
 -- name: find_leftovers
 -- What a worker must know before it trusts that all up to a place is taken: a number above those of all transactions that
