@@ -48,11 +48,11 @@ from holdfast.store.children import Place
 from holdfast.store.log_chunks import Arrival, LogLimits, Piece, StreamKey
 from holdfast.store.logs import LogLine
 from holdfast.store.runs import Suspended
+from holdfast.store.sessions import Sessions
 from holdfast.store.signals import Waiter
 from holdfast.store.sqlfile import blocks, rendered
 from holdfast.store.statement import Statement
-from holdfast.worker.sessions import Sessions
-from holdfast.worker.sync_sessions import SyncSessions
+from holdfast.store.sync_sessions import SyncSessions
 from holdfast.worker.transaction import Beside, LoopTransaction, SyncTransaction
 from tests.contracts.test_sql import BLOCKS, body
 from tests.store.scene import Scene, fence

@@ -16,9 +16,9 @@ from holdfast.rules.marks import from_the_start
 from holdfast.store import attempts, jobs, runs
 from holdfast.store.database import Connection, run_on
 from holdfast.store.runs import Suspended
+from holdfast.store.sessions import Sessions
 from holdfast.store.sqlfile import blocks, rendered
 from holdfast.testing import ThrowawayDatabase
-from holdfast.worker.sessions import Sessions
 from tests.store.scene import Scene, fence
 
 HOT = [

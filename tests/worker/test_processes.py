@@ -19,11 +19,11 @@ from holdfast.client.operator import Operator
 from holdfast.errors import LeaseLost, OptionInvalid
 from holdfast.model.job import ClaimedJob
 from holdfast.store.database import DatabaseConfig
+from holdfast.store.sync_sessions import SyncSessions
 from holdfast.testing import ThrowawayDatabase
 from holdfast.worker import wire
 from holdfast.worker.child import Link, LinkPort
 from holdfast.worker.processes import Child
-from holdfast.worker.sync_sessions import SyncSessions
 from tests.worker import handlers
 
 ROOT = Path(__file__).parents[2]

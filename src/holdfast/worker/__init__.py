@@ -30,8 +30,6 @@ Run
     endings         what a handler came to, wherever it ran
     port            what stands behind the `Job` of a handler: its wishes, fenced
     transaction     a handler's own transaction
-    sessions        connections for such transactions of async handlers
-    sync_sessions   the same for threads and processes
     ledger          the way of a run to the database and to the executors
     run_reader      reads what runs remember
     lifespan        what the application keeps open for as long as its worker runs

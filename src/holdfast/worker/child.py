@@ -31,8 +31,8 @@ from holdfast.errors import LeaseLost
 from holdfast.model.job import ClaimedJob
 from holdfast.rules.outcome import storable
 from holdfast.store.database import DatabaseConfig
+from holdfast.store.sync_sessions import SyncSessions
 from holdfast.worker import endings, wire
-from holdfast.worker.sync_sessions import SyncSessions
 from holdfast.worker.transaction import Beside, SyncTransaction
 
 PR_SET_PDEATHSIG = 1

@@ -13,6 +13,8 @@ from holdfast.app.job import Job
 from holdfast.errors import HoldfastError
 from holdfast.store import attempts
 from holdfast.store.database import Database
+from holdfast.store.sessions import Sessions
+from holdfast.store.sync_sessions import SyncSessions
 from holdfast.worker.bundles import Bundles
 from holdfast.worker.journal import Journal
 from holdfast.worker.ledger import RunLedger
@@ -20,9 +22,7 @@ from holdfast.worker.port import AttemptPort
 from holdfast.worker.processes import ProcessPool
 from holdfast.worker.run_reader import RunReader
 from holdfast.worker.running import Cause, Running, TimedOut
-from holdfast.worker.sessions import Sessions
 from holdfast.worker.step_writer import StepWriter
-from holdfast.worker.sync_sessions import SyncSessions
 from holdfast.worker.threads import Result, Threads
 
 

@@ -11,18 +11,13 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
-import psycopg
-
+from holdfast.errors import HoldfastError
 from holdfast.model.worker import WorkerState
 from holdfast.runtime.events import Events
 from holdfast.store import workers
-from holdfast.store.database import ENCODING, DatabaseConfig
-from holdfast.store.foreign import run_on_psycopg
-from holdfast.store.statement import Statement
-
-T = TypeVar("T")
+from holdfast.store.database import DatabaseConfig
+from holdfast.store.dedicated import DedicatedConnection
 
 # How long it waits, at most, after a renewal that failed or was not to be made, in seconds.
 RETRY = 1.0
@@ -99,7 +94,8 @@ class Lease:
     def _run(
         self, worker_id: int, changed: Callable[[WorkerState | None], None], ended: threading.Event
     ) -> None:
-        line = _Line(self._config, self._every)
+        # A renewal that hangs is worth less than a new connection.
+        connection = DedicatedConnection(self._config, "lease", patience=max(2.0, self._every))
         rest = self._every
         while not ended.wait(rest):
             if not self.is_watched:
@@ -108,10 +104,9 @@ class Lease:
                 continue
             asked_at = time.monotonic()
             try:
-                state = line.run(workers.renew_worker(worker_id))
-            except (psycopg.Error, OSError) as error:
+                state = connection.run(workers.renew_worker(worker_id))
+            except HoldfastError as error:
                 self._events.emit("lease.delayed", worker_id=worker_id, error=error)
-                line.close()
                 rest = min(RETRY, self._every)
                 continue
             self.renewals += 1
@@ -121,34 +116,4 @@ class Lease:
             changed(state)
             if state is None:
                 break
-        line.close()
-
-
-class _Line:
-    """The thread's own connection, made when it is needed."""
-
-    def __init__(self, config: DatabaseConfig, every: float) -> None:
-        self._config, self._every = config, every
-        self._connection: psycopg.Connection[object] | None = None
-
-    def run(self, statement: Statement[T]) -> T:
-        if self._connection is None:
-            self._connection = psycopg.connect(
-                self._config.dsn,
-                autocommit=True,
-                connect_timeout=5,
-                prepare_threshold=None,
-                application_name=f"{self._config.application_name} lease",
-                # A renewal that hangs is worth less than a new connection.
-                tcp_user_timeout=int(max(2.0, self._every) * 1000),
-                keepalives_idle=5,
-                keepalives_interval=2,
-                keepalives_count=3,
-                client_encoding=ENCODING,
-            )
-        return run_on_psycopg(self._connection, statement, self._config.schema)
-
-    def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        connection.close()

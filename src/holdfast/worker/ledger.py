@@ -17,13 +17,13 @@ from holdfast.model.step import StepNote
 from holdfast.runtime.pauses import doubling
 from holdfast.store import attempts
 from holdfast.store.database import Connection, Database, begun_anew, own_errors, run_on
+from holdfast.store.sessions import Sessions
 from holdfast.store.signals import Taken, Waiter
 from holdfast.store.statement import Statement
 from holdfast.store.steps import Memory
 from holdfast.worker.port import AttemptPort
 from holdfast.worker.run_reader import RunReader
 from holdfast.worker.running import Cause, Running, TimedOut
-from holdfast.worker.sessions import Sessions
 from holdfast.worker.step_writer import StepWriter
 from holdfast.workflow.ledger import StepTimedOut
 

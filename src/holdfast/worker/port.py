@@ -11,11 +11,11 @@ from holdfast.app.job import Job, Transaction
 from holdfast.errors import LeaseLost
 from holdfast.store import checkpoints
 from holdfast.store.database import Database
+from holdfast.store.sessions import Sessions
+from holdfast.store.sync_sessions import SyncSessions
 from holdfast.worker.bundles import Bundles
 from holdfast.worker.journal import Journal
 from holdfast.worker.running import Running
-from holdfast.worker.sessions import Sessions
-from holdfast.worker.sync_sessions import SyncSessions
 from holdfast.worker.transaction import Beside, LoopTransaction, SyncTransaction
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-import psycopg
-
 from holdfast.app.answers import result_text
 from holdfast.app.job import Job, Transaction
 from holdfast.errors import InputInvalid, LeaseLost
@@ -18,10 +16,11 @@ from holdfast.store import attempts
 from holdfast.store.attempts import Fence
 from holdfast.store.database import Connection, run_on
 from holdfast.store.foreign import run_on_psycopg
+from holdfast.store.sessions import Sessions
 from holdfast.store.statement import Statement
+from holdfast.store.sync_database import SyncConnection
+from holdfast.store.sync_sessions import SyncSessions
 from holdfast.worker.running import Running
-from holdfast.worker.sessions import Sessions
-from holdfast.worker.sync_sessions import SyncSessions
 
 
 def _completion(job: Job, began: float) -> Statement[list[int]]:
@@ -110,7 +109,7 @@ class SyncTransaction(Transaction):
 
     def __init__(self, job: Job, worker: Beside, sessions: SyncSessions) -> None:
         self._job, self._worker, self._sessions = job, worker, sessions
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: SyncConnection | None = None
 
     async def __aenter__(self) -> Any:
         msg = "in a sync handler write `with job.transaction() as connection`"
@@ -119,7 +118,7 @@ class SyncTransaction(Transaction):
     async def __aexit__(self, *_: object) -> None:
         return None
 
-    def __enter__(self) -> psycopg.Connection[Any]:
+    def __enter__(self) -> SyncConnection:
         self._worker.open_up()
         self._connection = self._sessions.lend()
         return self._connection
@@ -135,7 +134,7 @@ class SyncTransaction(Transaction):
         finally:
             self._sessions.take_back(connection)
 
-    def _complete(self, connection: psycopg.Connection[Any]) -> None:
+    def _complete(self, connection: SyncConnection) -> None:
         statement = _completion(self._job, self._worker.began)
         self._worker.settle()
         committed = False

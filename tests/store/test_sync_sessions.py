@@ -19,10 +19,10 @@ from psycopg.types.numeric import FloatLoader
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.database import DatabaseConfig
+from holdfast.store.sessions import Sessions
 from holdfast.store.sqlfile import rendered
+from holdfast.store.sync_sessions import SyncSessions
 from holdfast.testing import ThrowawayDatabase
-from holdfast.worker.sessions import Sessions
-from holdfast.worker.sync_sessions import SyncSessions
 
 Connection = psycopg.Connection[Any]
 Handler = Callable[[Connection], object]
@@ -266,7 +266,7 @@ async def test_behind_a_pooler_no_session_is_handed_on_nor_reset(db: ThrowawayDa
 FORK = """
 import os, sys
 from holdfast.store.database import DatabaseConfig
-from holdfast.worker.sync_sessions import SyncSessions
+from holdfast.store.sync_sessions import SyncSessions
 
 def session():
     connection = sessions.lend()

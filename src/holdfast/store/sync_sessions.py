@@ -13,8 +13,8 @@ from psycopg.pq.abc import PGconn
 
 from holdfast.store.address import shown_address
 from holdfast.store.database import ENCODING, KEEPALIVES, DatabaseConfig
+from holdfast.store.sessions import RESET
 from holdfast.store.sync_database import SyncConnection, own_errors_sync, still_there
-from holdfast.worker.sessions import RESET
 
 # Seconds for which a session may be unused.
 LONGEST_IDLE = 300.0
