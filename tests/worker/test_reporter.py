@@ -37,7 +37,7 @@ async def test_a_stopped_reporter_gives_up_what_the_database_does_not_take(db: T
     held, probe = Held(), Probe()
     reporter = reporter_of(Database(db.config), held, probe)
     held.take([Fence(1, 1)])
-    reporter.put_back([Fence(1, 1)], released("the worker is stopping"))
+    reporter.release([Fence(1, 1)], "the worker is stopping")
     await probe.wait_for("report.delayed")
     await reporter.stop()
     assert [task for task in asyncio.all_tasks() if task.get_name() == "holdfast report"] == []

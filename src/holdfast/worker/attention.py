@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from holdfast.rules.outcome import released
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store import attempts
@@ -93,4 +92,4 @@ class Attention(Service):
                 running.interrupt(Cause.CANCEL)
             elif running is None and self._buffer.remove(fence.job_id, fence.attempt):
                 # Given back, it ends as cancelled: put_back_jobs sees that a cancel was requested.
-                self._reporter.put_back([fence], released("cancel requested before its handler began"))
+                self._reporter.release([fence], "cancel requested before its handler began")

@@ -206,7 +206,7 @@ class Claimer(Service):
         intake = self.intake
         if intake.is_open:
             if intake.strays.are_due:
-                await intake.strays.give_back(intake.worker_id)
+                await intake.strays.release(intake.worker_id)
             await self._limits.read(self._order)
             if self._overtaking.pause(self._prefetch.low) <= 0:
                 await self._overtake()
@@ -239,7 +239,7 @@ class Claimer(Service):
     async def _fill(self) -> float:
         """Claim what there is room for; answers how long to rest."""
         self._prefetch.measure()
-        self.intake.give_back(STALE, "it waited too long in a worker's buffer")
+        self.intake.release(STALE, "it waited too long in a worker's buffer")
         free, wanted = self._room()
         if wanted <= 0:
             self.intake.has_more = True

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from holdfast.model.job import ClaimedJob
 from holdfast.rules.marks import Places
-from holdfast.rules.outcome import released
 from holdfast.runtime.events import Events
 from holdfast.store import attempts
 from holdfast.store.attempts import Demand, Fence
@@ -72,7 +71,7 @@ class Intake:
     def close(self, reason: str = NOTHING_MORE) -> None:
         """Claim nothing more, and give back what has not begun: others may have room for it now."""
         self.is_closed = True
-        self.give_back(0.0, reason)
+        self.release(0.0, reason)
 
     @property
     def is_open(self) -> bool:
@@ -186,7 +185,7 @@ class Intake:
         if self.is_closed:
             # The claim was under way when the worker was told to take nothing more.
             self._held.take(Fence(job.id, job.attempt) for job in new)
-            self._put_back(new, NOTHING_MORE)
+            self._release(new, NOTHING_MORE)
             return 0
         if more or held:
             for job in held:
@@ -206,12 +205,12 @@ class Intake:
     def _limits_changed(self, limited: Limited, stricter: Set[str]) -> None:
         self._permits.obey(limited)
         # What was claimed ahead under the former rule has not begun: it waits its turn under the new one.
-        self._put_back(self._buffer.give_up_of(stricter), "its queue is paused or limited")
+        self._release(self._buffer.give_up_of(stricter), "its queue is paused or limited")
 
-    def give_back(self, older_than: float, reason: str) -> None:
+    def release(self, older_than: float, reason: str) -> None:
         """Give buffered jobs back unspent that have waited at least so many seconds."""
-        self._put_back(self._buffer.give_up(older_than), reason)
+        self._release(self._buffer.give_up(older_than), reason)
 
-    def _put_back(self, jobs: list[ClaimedJob], reason: str) -> None:
+    def _release(self, jobs: list[ClaimedJob], reason: str) -> None:
         if jobs:
-            self._reporter.put_back([Fence(job.id, job.attempt) for job in jobs], released(reason))
+            self._reporter.release([Fence(job.id, job.attempt) for job in jobs], reason)

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, InputInvalid
 from holdfast.model.outcome import Fail, PutBack, Suspend, Transition
-from holdfast.rules.outcome import storable
+from holdfast.rules.outcome import released, storable
 from holdfast.rules.reports import is_recorded
 from holdfast.runtime.events import Events
 from holdfast.runtime.pauses import LONGEST_PAUSE, doubling
@@ -92,8 +92,9 @@ class Reporter:
         if not (is_unordered and self._is_busy):
             self._begin_writes()
 
-    def put_back(self, fences: Sequence[Fence], decision: PutBack) -> None:
-        """Give attempts back whose handlers never began."""
+    def release(self, fences: Sequence[Fence], reason: str) -> None:
+        """Give attempts back unspent whose handlers never began."""
+        decision = released(reason)
         self._frees.update(dict.fromkeys(fences))
         for fence in fences:
             backlog = self._unordered if self._permits.unrecorded(fence) is None else self._ordered

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 
-from holdfast.rules.outcome import released
 from holdfast.store import attempts
 from holdfast.store.database import Database
 from holdfast.worker.bundles import Bundles
@@ -44,7 +43,7 @@ class Strays:
         every = EVERY if now - self._doubted_at < DOUBT_LASTS else SELDOM
         return self._in_doubt or now - self._looked_at > every
 
-    async def give_back(self, worker_id: int) -> None:
+    async def release(self, worker_id: int) -> None:
         """Look, and give back what is found."""
         if self._in_doubt:
             self._doubted_at = time.monotonic()
@@ -54,5 +53,5 @@ class Strays:
         found = await self._database.run(attempts.held_attempts(worker_id))
         if stray := [fence for fence in found if fence not in known]:
             self._held.take(stray)
-            self._reporter.put_back(stray, released("the answer of the claim was lost"))
+            self._reporter.release(stray, "the answer of the claim was lost")
         self._in_doubt, self._looked_at = False, time.monotonic()

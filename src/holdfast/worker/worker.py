@@ -124,7 +124,7 @@ class Worker:
         finished = await self._drain(self.config.grace if grace is None else grace)
         # Before the rest is handed back, or a claim that is under way would bring more.
         await self.claimer.stop()
-        await self._hand_back()
+        await self._release()
         # The slots end what did not let itself be handed back; until then it may log.
         for service in (self.attention, self.slots, self.journal):
             await service.stop()
@@ -278,7 +278,7 @@ class Worker:
             self._grace = None
         return True
 
-    async def _hand_back(self) -> None:
+    async def _release(self) -> None:
         for running in tuple(self.held.running.values()):
             running.interrupt(Cause.RELEASE)
         # Without a database nothing can be given back: a rescue does it later.
@@ -286,7 +286,7 @@ class Worker:
             if self.worker_id:
                 # The server may go on with a claim that was cut off here.
                 await self._database.run(workers.close_worker(self.worker_id))
-                await self.claimer.intake.strays.give_back(self.worker_id)
+                await self.claimer.intake.strays.release(self.worker_id)
         try:
             async with asyncio.timeout(max(5.0, self.config.renew_every)):
                 await self.held.wait_empty()
