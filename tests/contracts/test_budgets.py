@@ -42,7 +42,7 @@ DOORS = {
     "holdfast/web/express.py::Express._answer": "the door around a route: the log gets all, the caller a 500",
     "holdfast/worker/transaction.py::LoopTransaction._complete": "rolls back and raises the same error again",
     "holdfast/worker/openings.py::Openings.tell": "keeps the queues and raises the same error again",
-    "holdfast/worker/reporter.py::Reporter._write_next": "keeps the decisions and raises the same error again",
+    "holdfast/worker/reporter.py::Reporter._write_next": "keeps decisions and raises the same error again",
     "holdfast/worker/threads.py::result_of": "the door around a handler in a thread: told as a value",
 }
 
