@@ -1,4 +1,4 @@
-"""Which of its queues a busy worker asks: not those that were empty a moment ago.
+"""Which of its queues a busy worker asks, and in which order: not those that were empty a moment ago.
 
 To ask a queue costs twenty looks into an index.  A worker on fifty queues of which one is full would spend
 more on the empty ones than on its jobs, so it passes them over, for half a second at most.
@@ -29,3 +29,16 @@ class Rounds:
         """Note what *queues* answered: a *full* claim went no further than the last of *found*."""
         asked = 1 + max(map(queues.index, found), default=-1) if full else len(queues)
         self._empty.update(queue for queue in queues[:asked] if queue not in found)
+
+
+def turned(
+    queues: Sequence[str], found: Collection[str] = (), apart: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return in which order to ask *queues* next, after a claim that took all it wanted, from *found*.
+
+    They take turns at the front, so that a full one does not starve the others: next is the one behind the
+    last that gave something.  Those *apart* have claims of their own, and none of them is passed over.
+    """
+    last = max(map(queues.index, found), default=0)
+    passed = next((nth for nth in range(1, last) if queues[nth] in apart), last + 1)
+    return (*queues[passed:], *queues[:passed])

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Set
 
+from holdfast.rules.rounds import turned
 from holdfast.runtime.events import Events
 from holdfast.runtime.service import Service
 from holdfast.store.database import Database
@@ -61,7 +62,7 @@ class Claimer(Service):
     ) -> None:
         super().__init__(events)
         self._config, self._slots, self._buffer = config, slots, buffer
-        self._order = list(config.queues)
+        self._order = tuple(config.queues)
         # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
         age = LIMITS_AGE if config.listens else config.poll * (1 - SPREAD)
         self.openings = Openings(database, self.wake)
@@ -264,11 +265,14 @@ class Claimer(Service):
         return free, wanted
 
     async def _claim(self, free: int, wanted: int) -> bool:
-        queues = tuple(self._order)
-        # Queues take turns at the front, so that a full one does not starve the others.
-        self._order.append(self._order.pop(0))
+        queues = self._order
+        # Also where the claim fails: it may be for the queue at the front.
+        self._order = turned(queues)
         asked_at = time.monotonic()
         claimed = await self.intake.claim(queues, free=free, wanted=wanted)
+        if self.intake.has_more and len(queues) > 1:
+            limits = self._limits.known
+            self._order = turned(queues, {job.queue for job in claimed}, limits.queues if limits else queues)
         if self._config.listens:
             # Elsewhere nothing urgent is announced, and would wait for as long as the buffer lasts.
             self._prefetch.waited(time.monotonic() - asked_at)
