@@ -98,9 +98,11 @@ async def test_a_frozen_worker_that_wakes_up_begins_nothing_that_others_have_by_
     waiting = "select count(*) from holdfast.live_jobs where worker_id is not null and job_id > $1"
     assert await db.value(waiting, last) > 0
     frozen.send(signal.SIGSTOP)
-    await start(queues=["calm"])
+    heir = await start(queues=["calm"])
     for handle in handles:
         await client.wait(handle.id, timeout=30)
+    heir.send(signal.SIGTERM)
+    assert await heir.ended() == 0
     frozen.send(signal.SIGCONT)
     await frozen.probe.wait_for("worker.registered", times=2)
     assert max(fields["job"] for fields in frozen.probe.seen("attempt.started")) == last

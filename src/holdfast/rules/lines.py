@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 # A line without an end is cut here, so that nobody has to hold a stream that never breaks its lines.
 LONGEST_LINE = 64 * 1024
-# So many bytes UTF-8 takes for a letter at most.
+# So many bytes UTF-8 takes for a character at most.
 LONGEST_CHARACTER = 4
 
 
@@ -59,12 +59,12 @@ class LineCutter:
 
 
 def is_inside_character(data: bytes) -> bool:
-    """Return whether *data* begins behind the first byte of a letter."""
+    """Return whether *data* begins behind the first byte of a character."""
     return bool(data) and data[0] & 0xC0 == 0x80
 
 
 def _between_characters(data: bytes, place: int) -> int:
-    """Return *place*, or where the letter begins inside which it is."""
+    """Return *place*, or where the character begins inside which it is."""
     near = range(place, place - LONGEST_CHARACTER, -1)
     # What is no text may be cut anywhere.
     return next((one for one in near if not is_inside_character(data[one : one + 1])), place)

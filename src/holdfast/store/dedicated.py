@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import psycopg
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.store.address import shown_address
 from holdfast.store.database import ENCODING, DatabaseConfig
 from holdfast.store.statement import Statement
@@ -14,6 +14,7 @@ from holdfast.store.sync_database import SyncConnection, own_errors_sync, run_on
 
 T = TypeVar("T")
 
+# In seconds.
 CONNECT_TIMEOUT = 5
 
 
@@ -36,6 +37,10 @@ class DedicatedConnection:
         except HoldfastError:
             self.close()
             raise
+        except psycopg.Error as error:
+            # What psycopg itself does not understand says nothing of the statement, and must end no thread.
+            self.close()
+            raise DatabaseUnavailable(f"the connection to PostgreSQL failed: {error!r}") from error
 
     def _connect(self) -> SyncConnection:
         with own_errors_sync(self._config.schema, shown_address(self._config.dsn)):

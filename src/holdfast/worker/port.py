@@ -117,7 +117,6 @@ class AttemptPort:
         if self._running.permit_recorded is not None:
             # What ends here must not be recorded, nor its permit be free, before whoever handed that on.
             await asyncio.wait({self._running.permit_recorded})
-        await self.open_up()
         self._running.begin_end()
         written = self._journal.settle([self._running.fence])
         if written is not None:
