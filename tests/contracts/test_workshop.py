@@ -29,11 +29,16 @@ def pins(lock: Path) -> set[str]:
     return set(re.findall(r"^([a-z0-9][\w.-]*==[^ ;\\]+)", lock.read_text(), re.MULTILINE))
 
 
-def tracked_files() -> list[Path]:
-    """The files git knows, as long as they are still there."""
+def tracked() -> list[Path]:
+    """What git knows, links and what is not there any more as well."""
     command = ["git", "-c", "safe.directory=*", "ls-files", "-z"]
     listing = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [path for name in listing.split("\0") if name and (path := ROOT / name).is_file()]
+    return [ROOT / name for name in listing.split("\0") if name]
+
+
+def tracked_files() -> list[Path]:
+    """The files git knows, as long as they are still there."""
+    return [path for path in tracked() if path.is_file()]
 
 
 def test_there_is_a_lock_for_users_and_one_for_developers() -> None:
@@ -99,6 +104,17 @@ def test_no_file_in_git_names_a_developers_home() -> None:
     ]
     assert files
     assert not named, f"a path into somebody's home in {', '.join(named)}"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="an unpacked archive has no git to ask")
+def test_no_link_in_git_leads_out_of_it() -> None:
+    """An environment that is a link on one machine must not take the place of another's."""
+    leading_out = [
+        f"{path.relative_to(ROOT)} to {path.readlink()}"
+        for path in tracked()
+        if path.is_symlink() and not path.resolve().is_relative_to(ROOT)
+    ]
+    assert not leading_out, f"links out of the project: {', '.join(leading_out)}"
 
 
 def script(path: Path, body: str) -> None:
