@@ -67,7 +67,7 @@ ACTOR = "application"
 class Client:
     """Enqueues jobs and waits for them.  Use it as ``async with Client(dsn) as client``.
 
-    *schema* chooses the environment; *pgbouncer* is for a pooler in transaction mode.
+    *schema* chooses the environment; *pgbouncer* is for a pooler, in session or transaction mode.
     """
 
     def __init__(

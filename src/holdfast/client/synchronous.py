@@ -67,7 +67,7 @@ ACTOR = "application"
 class SyncClient:
     """Enqueues jobs and waits for them.  Use it as ``with SyncClient(dsn) as client``.
 
-    *schema* chooses the environment; *pgbouncer* is for a pooler in transaction mode.
+    *schema* chooses the environment; *pgbouncer* is for a pooler, in session or transaction mode.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class Settings:
         ),
         "the schema of this environment; several live side by side in one database",
     )
-    pgbouncer: bool = _setting(False, switch(), "the address is a pooler in transaction mode")
+    pgbouncer: bool = _setting(False, switch(), "the address is that of a pooler, such as PgBouncer")
     app: str | None = _setting(
         None,
         matching(r"[\w.]+:[\w.]+", "module:name of a holdfast.App"),

@@ -55,7 +55,7 @@ ENCODING = "UTF8"
 class DatabaseConfig:
     """Where the database is and how to talk to it.
 
-    *pgbouncer* is for a pooler in transaction mode: nothing is prepared, no session setting is
+    *pgbouncer* is for a pooler, in session or transaction mode: nothing is prepared, no session setting is
     made and nobody listens.  *command_timeout* is in seconds, and so is *idle_timeout*: for so long a
     transaction of ours may wait for this process, before PostgreSQL ends it; with 0 as long as it likes.
     """

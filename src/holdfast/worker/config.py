@@ -47,5 +47,5 @@ class WorkerConfig:
 
     @property
     def listens(self) -> bool:
-        """True where LISTEN works: not behind a pooler in transaction mode."""
+        """True where LISTEN works: not behind a pooler."""
         return self.listen and not self.database.pgbouncer

@@ -168,7 +168,10 @@ class Run:
     # --- waits
 
     async def sleep(self, time: timedelta | float) -> None:
-        """Sleep for a timedelta or seconds; the run holds no slot and no memory meanwhile."""
+        """Sleep for a timedelta or seconds, counted from the first time on.
+
+        The run holds no slot and no memory meanwhile, but for a sleep of less than a second.
+        """
         seconds = seconds_from("time", time)
         await waits.sleep(self._replay, seconds, f"the end of a sleep of {seconds:g} s")
 

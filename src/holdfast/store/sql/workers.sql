@@ -50,6 +50,7 @@ order by w.id desc limit $2::integer;
 -- name: close_worker
 -- Lets no more claims of a worker in.  Locks its row against the share that claims take of it, so it waits for those that
 -- are under way, also for one whose connection was cut off: what they took is there to be seen afterwards.
+-- Zero rows: it has left before, or was declared lost.
 with closed as materialized (
     select w.id from holdfast.workers w where w.id = $1::bigint and w.state in ('online', 'draining') for update
 )
