@@ -25,6 +25,7 @@ SHOP = '''
 import asyncio
 import gc
 import threading
+from pathlib import Path
 
 import holdfast
 
@@ -47,13 +48,19 @@ async def order(run: holdfast.Run, what: str) -> str:
     return what
 
 
+def begun() -> None:
+    Path("begun").touch()
+
+
 @app.job
 async def nap(seconds: float) -> None:
+    begun()
     await asyncio.sleep(seconds)
 
 
 @app.job
 async def stubborn() -> None:
+    begun()
     while True:
         try:
             await asyncio.sleep(60)
@@ -63,6 +70,7 @@ async def stubborn() -> None:
 
 @app.job
 def hang() -> None:
+    begun()
     threading.Event().wait()
 '''
 
