@@ -39,16 +39,14 @@ def page(port: int, path: str) -> tuple[int, str]:
 
 
 @pytest.fixture
-async def running_nap(
-    client: holdfast.Client, db: ThrowawayDatabase, folder: Path, eventually: Any
-) -> Any:
+async def running_nap(client: holdfast.Client, db: ThrowawayDatabase, folder: Path, eventually: Any) -> Any:
     """Enqueues a nap; wait for it to run with the function it gives."""
 
     async def begin(kind: str = "nap", args: str = '{"seconds": 60}') -> int:
         handle = await client.enqueue(request(kind, args))
         state = "select count(*) from holdfast.live_jobs where job_id = $1 and state = 'running'"
         await eventually(lambda: db.value(state, handle.id))
-        # It is running once it is claimed: a worker that is told to drain before it has the answer gives it back.
+        # It is running once it is claimed: a worker that is drained before it has the answer gives it back.
         await eventually(lambda: asyncio.to_thread((folder / "begun").exists))
         return handle.id
 

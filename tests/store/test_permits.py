@@ -23,11 +23,13 @@ GIVE_BACK = """
     where job_id = $1
 """
 HALTING = """
-    create function holdfast.keyed_heads(text, text[], integer, integer, integer) returns bigint[]
+    create function holdfast.keyed_heads(
+        text, text[], integer, integer, integer, integer, out heads bigint[], out until bigint
+    )
     language plpgsql as $$
     begin
         perform pg_advisory_xact_lock_shared(4711);
-        return holdfast.found_heads($1, $2, $3, $4, $5);
+        select * into heads, until from holdfast.found_heads($1, $2, $3, $4, $5, $6);
     end $$
 """
 INTERVALS = "select job_id, claimed_at, finished_at from holdfast.finished_jobs order by job_id"

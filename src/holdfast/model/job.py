@@ -101,6 +101,8 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     *ahead* is True for a job without a permit of its limited queue; one that *is_held* was claimed so before,
     and has one now.
     *tie* says where it stands in a bundle; None: it has a row of its own.
+    *key* is its concurrency key where this worker has to wait for others of it; one that is *ahead* is behind
+    one of them.
     """
 
     id: int
@@ -124,6 +126,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, gc=False):
     ahead: bool = False
     is_held: bool = False
     tie: Tie | None = None
+    key: str | None = None
 
     @property
     def enqueued_at(self) -> datetime:

@@ -33,11 +33,24 @@ class Fence(NamedTuple):
     attempt: int
 
 
+class Turn(NamedTuple):
+    """When the handler of an attempt *began*, by the monotonic clock, that has others of its key beside it.
+
+    It *is_behind* one whose end was not known to be written when it ended itself.  *apart* is for how many
+    seconds it ran that no other can be told to have run in.
+    """
+
+    began: float
+    is_behind: bool
+    apart: float
+
+
 class Ended(msgspec.Struct, frozen=True, gc=False):
     """An attempt that ends its job; *seconds* is how long the handler ran, *kind* is for whoever counts.
 
     *heir* is an attempt claimed ahead that has got its permit, and *at* when, by the monotonic clock: the
-    ends of those that share a permit are told exactly, for the next one began at once.
+    ends of those that share a permit are told exactly, for the next one began at once.  So are those of the
+    same key, which have their *turn*.
     """
 
     fence: Fence
@@ -46,6 +59,12 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     kind: str = ""
     heir: Fence | None = None
     at: float = 0.0
+    turn: Turn | None = None
+
+    @property
+    def apart(self) -> float:
+        """How many seconds the handler ran, as far as that is told by rows of their own."""
+        return self.seconds if self.turn is None else self.turn.apart
 
 
 class Returned(msgspec.Struct, frozen=True, gc=False):
@@ -61,7 +80,9 @@ class Returned(msgspec.Struct, frozen=True, gc=False):
 class Demand:
     """What a worker wants to claim: *limit* jobs, of which the first *free* go to free slots at once.
 
-    *more* are claimed ahead of permits of a limited queue, for which this worker has others running.
+    *more* are claimed ahead: of permits of a limited queue, for which this worker has others running, or of
+    their key's turn, up to *in_a_row* of each key.  Of the keys *own* this worker has jobs that wait for
+    their turn, and takes what is of a better priority than *below* beside them.
     *after* says for each line of each queue behind which place to look; see `Marks`.  With *hurried* what
     somebody has locked, or had, is left for a look that is not.
     """
@@ -72,6 +93,9 @@ class Demand:
     limit: int
     free: int
     more: int = 0
+    in_a_row: int = 0
+    own: Sequence[str] = ()
+    below: int = 0
     after: Sequence[int] | None = None
     hurried: bool = False
 
@@ -124,6 +148,9 @@ def claim_limited(demand: Demand, bundling: Sequence[str] = ()) -> Statement[lis
         demand.free,
         demand.limit,
         demand.more,
+        demand.in_a_row,
+        list(demand.own),
+        demand.below,
         list(bundling),
     )
     return Statement("claim_limited", _SQL["claim_limited"], parameters, claimed)
@@ -157,7 +184,7 @@ def complete_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
     parameters = (
         numbers([one.fence.job_id for one in ended]),
         numbers([one.fence.attempt for one in ended]),
-        numbers([one.seconds for one in ended]),
+        numbers([one.apart for one in ended]),
     )
     return Statement("complete_jobs", _SQL["complete_jobs"], parameters, column)
 
@@ -182,7 +209,7 @@ def finish_jobs(ended: Sequence[Ended]) -> Statement[list[int]]:
         sparse([getattr(decision, "reason", None) for decision in decisions]),
         sparse([getattr(decision, "result", None) for decision in decisions]),
         sparse([getattr(decision, "error", None) for decision in decisions]),
-        numbers([one.seconds for one in ended]),
+        numbers([one.apart for one in ended]),
         numbers([1 if isinstance(decision, Fail) and decision.counts else 0 for decision in decisions]),
         *permits.parameters(ended),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from itertools import accumulate
 
 import msgspec
 
 from holdfast.model.job import Tie
-from holdfast.store.attempts import Ended
+from holdfast.store.attempts import LONGEST_AGO, Ended
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, numbers, sparse
 
@@ -33,6 +34,7 @@ def complete_bundled(ended: Sequence[tuple[Tie, Ended]]) -> Statement[list[int]]
             places.append(nth + 1)
             ends.append(one)
     in_order = [one for *_, ends in parts.values() for one in ends]
+    clock, began, at = _told(in_order)
     parameters = (
         numbers([*parts]),
         [mask.decode() for mask, *_ in parts.values()],
@@ -41,8 +43,29 @@ def complete_bundled(ended: Sequence[tuple[Tie, Ended]]) -> Statement[list[int]]
         numbers([one.seconds for one in in_order]),
         sparse([one.decision.result for one in in_order]),  # type: ignore[union-attr]  # completed, as was said
         numbers([ends[0].fence.job_id for *_, ends in parts.values()]),
+        clock,
+        began,
+        at,
     )
     return Statement("complete_bundled", _SQL["complete_bundled"], parameters, _ended)
+
+
+def _told(ended: Sequence[Ended]) -> tuple[float | None, str, str]:
+    """Return what a worker's clock shows, and when each began and ended of those that are told by it."""
+    began, ends = list[float | None](), list[float | None]()
+    now = time.monotonic()
+    # What is told to be later than it was is so for all, and in the same order.
+    earliest = now - LONGEST_AGO
+    for one in ended:
+        if one.turn is None:
+            began.append(None)
+            ends.append(None)
+            continue
+        began.append(max(one.turn.began, earliest) if one.turn.is_behind else one.turn.began)
+        ends.append(max(one.at, earliest))
+    if not any(ends):
+        return None, "{}", "{}"
+    return now, numbers(began), numbers(ends)
 
 
 def _ended(rows: Sequence[Row]) -> list[int]:

@@ -27,14 +27,15 @@ def claimed(rows: Sequence[Row]) -> list[ClaimedJob]:
             jobs += _unbundled(row)
         else:
             jobs.append(ClaimedJob(*row[: len(_FIELDS)]))
-    # Strict priority, then oldest first: RETURNING promises no order, but one row has it.
+    # Strict priority, then oldest first: RETURNING promises no order, but one row has it, or begins with who
+    # is not ahead.
     if len(rows) > 1:
         jobs.sort(key=_BEST_FIRST)
     return jobs
 
 
 def _unbundled(row: Row) -> list[ClaimedJob]:
-    running, ids, args, enqueued, extra = row[len(_FIELDS) :]
+    running, foremost, ids, args, enqueued, extra, keys = row[len(_FIELDS) :]
     ids, enqueued = read_numbers(ids), read_numbers(enqueued)
     # What all of them share is repeated.
     columns: dict[str, Iterable[Any]] = dict(zip(_FIELDS, map(repeat, row), strict=False))
@@ -48,6 +49,9 @@ def _unbundled(row: Row) -> list[ClaimedJob]:
         "started": started,
         "tie": ties,
     }
+    if keys is not None:
+        begin = len(ids) if foremost is None else foremost
+        columns |= {"key": keys, "ahead": chain(repeat(False, begin), repeat(True))}
     if extra is not None:
         columns |= zip(_EXTRA, zip(*map(_read_extra, extra), strict=True), strict=True)
     return list(map(ClaimedJob, *columns.values()))

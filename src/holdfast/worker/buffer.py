@@ -22,18 +22,28 @@ SINCE: Final = 3
 JOB: Final = 4
 # Better than every priority.
 FAVOURED = -1
+# A queue and a concurrency key of which several jobs are here.
+Sequence = tuple[str, str]
+
+
+def sequence_of(job: ClaimedJob) -> Sequence | None:
+    """Return with which others a job has to wait its turn; None: with none."""
+    return None if job.key is None else (job.queue, job.key)
 
 
 class Buffer:
     """A list in order, the best job last, that slots wait on.
 
     Beside it, jobs claimed ahead of a permit of their limited queue: no slot gets them before `permit` or
-    `hand_on` have given them one.
+    `hand_on` have given them one.  And those ahead of the turn of their key, each before `go_on` has come to
+    it.
     """
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
-        self._ahead: dict[str, list[Entry]] = {}
+        self._ahead: dict[str | Sequence, list[Entry]] = {}
+        # How many of them wait for the turn of their key.
+        self.in_sequence = 0
         self._waiters: list[asyncio.Future[None]] = []
         self._hunger, self._counted_at = 0.0, time.monotonic()
         # Nothing that waits here was put here before this.
@@ -57,13 +67,36 @@ class Buffer:
         return len(self._ahead.get(queue, ()))
 
     def put_ahead(self, jobs: Iterable[ClaimedJob]) -> list[Fence]:
-        """Add jobs that have no permit yet; answers their attempts."""
-        added = self._entered(jobs)
+        """Add jobs that have no permit yet, or wait for the turn of their key; answers their attempts."""
+        added, grown = self._entered(jobs), dict[str | Sequence, list[Entry]]()
         for entry in added:
-            self._ahead.setdefault(entry[JOB].queue, []).append(entry)
-        for entries in self._ahead.values():
+            job = entry[JOB]
+            line = sequence_of(job) or job.queue
+            grown[line] = self._ahead.setdefault(line, [])
+            grown[line].append(entry)
+            self.in_sequence += job.key is not None
+        for entries in grown.values():
             entries.sort(reverse=True)
         return [entry[FENCE] for entry in added]
+
+    def keys_of(self, queue: str) -> list[str]:
+        """Return the keys of one queue of which jobs wait here for their turn."""
+        return [line[1] for line in self._ahead if isinstance(line, tuple) and line[0] == queue]
+
+    def next_of(self, sequence: Sequence) -> ClaimedJob | None:
+        """Return the best that waits for the turn of a key; None: nobody does."""
+        entries = self._ahead.get(sequence)
+        return entries[-1][JOB] if entries else None
+
+    def go_on(self, sequence: Sequence) -> Fence:
+        """Give the turn of a key to the best that waits for it, and return that."""
+        entries = self._ahead[sequence]
+        entry = entries.pop()
+        if not entries:
+            del self._ahead[sequence]
+        self.in_sequence -= 1
+        self._enter(entry)
+        return entry[FENCE]
 
     def hand_on(self, queue: str, idle: int) -> ClaimedJob | None:
         """Give the permit of a job that has ended to the best that waits for one, and return that.
@@ -74,9 +107,16 @@ class Buffer:
         if not entries or (len(self._entries) >= idle and self._entries[-1] < entries[-1]):
             return None
         entry = entries.pop()
-        insort(self._entries, entry, key=_worse)
-        self._wake(1)
+        self._enter(entry)
         return entry[JOB]
+
+    def _enter(self, entry: Entry) -> None:
+        if self._entries and self._entries[-1] < entry:
+            insort(self._entries, entry, key=_worse)
+        else:
+            self._entries.append(entry)
+        if self._waiters:
+            self._wake(1)
 
     def permit(self, job: ClaimedJob, *, favoured: bool = False) -> bool:
         """Note that the database has given a job a permit; False: it does not wait here for one any more."""
@@ -181,11 +221,12 @@ class Buffer:
 
     def _without_ahead(self, unwanted: Callable[[Entry], bool]) -> list[ClaimedJob]:
         taken: list[ClaimedJob] = []
-        for queue, entries in tuple(self._ahead.items()):
+        for line, entries in tuple(self._ahead.items()):
             taken += [entry[JOB] for entry in reversed(entries) if unwanted(entry)]
-            self._ahead[queue] = [entry for entry in entries if not unwanted(entry)]
-            if not self._ahead[queue]:
-                del self._ahead[queue]
+            self._ahead[line] = [entry for entry in entries if not unwanted(entry)]
+            if not self._ahead[line]:
+                del self._ahead[line]
+        self.in_sequence -= sum(job.key is not None for job in taken)
         return taken
 
     def _wake(self, most: int) -> None:

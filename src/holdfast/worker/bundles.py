@@ -47,6 +47,11 @@ class Bundles:
         self._ties.update(ties)
         self._bundling.claimed(len(claimed), len(ties))
 
+    def share(self, one: int, other: int) -> bool:
+        """Whether these two jobs stand in the same bundle."""
+        tie = self._ties.get(one)
+        return tie is not None and tie[0] == self._ties.get(other, (0,))[0]
+
     def divide(self, batch: list[Ended]) -> tuple[list[tuple[Tie, Ended]], list[Ended]]:
         """Return those that `complete` can end, and the others."""
         if not self._ties:

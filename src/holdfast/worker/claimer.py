@@ -23,6 +23,7 @@ from holdfast.worker.permits import Permits
 from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held
+from holdfast.worker.sequences import Sequences
 from holdfast.worker.slots import Slots
 from holdfast.worker.wake_level import WakeLevel
 
@@ -62,6 +63,8 @@ class Claimer(Service):
     ) -> None:
         super().__init__(events)
         self._config, self._slots, self._buffer = config, slots, buffer
+        self._sequences = Sequences(buffer, permits, bundles)
+        held.on_drop, reporter.completed = self._sequences.dropped, self._sequences.hand_on
         self._order = tuple(config.queues)
         # Without LISTEN nobody tells us of a change; with it, only who changes a row by hand does not.
         age = LIMITS_AGE if config.listens else config.poll * (1 - SPREAD)
@@ -72,6 +75,7 @@ class Claimer(Service):
             openings=self.openings,
             buffer=buffer,
             permits=permits,
+            sequences=self._sequences,
             reporter=reporter,
             held=held,
             bundles=bundles,
@@ -145,7 +149,7 @@ class Claimer(Service):
             return
         # Where the last claim took all there was, and we are told of what comes, there is no reason to look.
         low, may_find = self._prefetch.low, self.intake.has_more or not self._config.listens
-        has_room = may_find and len(self._buffer) <= low and not self.draining
+        has_room = may_find and self._waiting <= low and not self.draining
         if has_room or self._overtaking.has_room(low):
             self.wake()
 
@@ -156,8 +160,8 @@ class Claimer(Service):
         self.openings.note({queue for queue in freed if queue is not None})
         # Only now has an ended job left its limit, and another may be claimed: at half of the buffer and of
         # what waits for permits, or at once where a permit was let go.
-        is_half = len(self._buffer) <= self._half and (
-            self._limits.has_keyed or self._buffer.ahead <= self._half_ahead
+        is_half = self._waiting <= self._half and (
+            self._sequences.let_go if self._limits.has_keyed else self._buffer.ahead <= self._half_ahead
         )
         if limited.queues and (has_room or is_half or self.draining):
             self.wake()
@@ -241,14 +245,14 @@ class Claimer(Service):
         """Claim what there is room for; answers how long to rest."""
         self._prefetch.measure()
         self.intake.release(STALE, "it waited too long in a worker's buffer")
-        free, wanted = self._room()
+        free, wanted, more = self._room()
         if wanted <= 0:
             self.intake.has_more = True
             # Called in vain: it looks when a slot is free, so whoever enqueues need not call.
             if self._called:
                 await self._wake_level.called_in_vain()
             return self._until_stale(self._config.poll)
-        found = await self._claim(free, wanted)
+        found = await self._claim(free, wanted, more)
         if found:
             self._wake_level.busy()
         if self.intake.has_more:
@@ -256,27 +260,36 @@ class Claimer(Service):
             return 0.0
         return self._until_stale(await self._rest_after_all(found=found))
 
-    def _room(self) -> tuple[int, int]:
-        """Return how many slots are free, and how many jobs to claim: for these, and ahead of them."""
-        free = max(0, self._slots.count - self._slots.busy - len(self._buffer))
-        wanted = max(free, free + self._prefetch.room - len(self._buffer))
-        if self._limits.has_keyed:
-            wanted = max(free, min(wanted, MOST_OF_KEYS))
-        return free, wanted
+    @property
+    def _waiting(self) -> int:
+        """How many jobs wait in the buffer: none where all of them wait for the turn of their key."""
+        return len(self._buffer) and len(self._buffer) + self._buffer.in_sequence
 
-    async def _claim(self, free: int, wanted: int) -> bool:
+    def _room(self) -> tuple[int, int, int]:
+        """Return how many slots are free, and how many jobs to claim: for these and ahead of them.
+
+        And how many more if they wait for the turn of their key.
+        """
+        free = max(0, self._slots.count - self._slots.busy - len(self._buffer))
+        room = max(free, free + self._prefetch.room - len(self._buffer) - self._buffer.in_sequence)
+        wanted = max(free, min(room, MOST_OF_KEYS)) if self._limits.has_keyed else room
+        return free, wanted, room - wanted
+
+    async def _claim(self, free: int, wanted: int, more: int) -> bool:
         queues = self._order
         # Also where the claim fails: it may be for the queue at the front.
         self._order = turned(queues)
         asked_at = time.monotonic()
-        claimed = await self.intake.claim(queues, free=free, wanted=wanted)
+        self._sequences.let_go = False
+        in_a_row = self._prefetch.in_a_row
+        claimed = await self.intake.claim(queues, free=free, wanted=wanted, more=more, in_a_row=in_a_row)
         if self.intake.has_more and len(queues) > 1:
             limits = self._limits.known
             self._order = turned(queues, {job.queue for job in claimed}, limits.queues if limits else queues)
         if self._config.listens:
             # Elsewhere nothing urgent is announced, and would wait for as long as the buffer lasts.
             self._prefetch.waited(time.monotonic() - asked_at)
-        self._half, self._half_ahead = len(self._buffer) // 2, self._buffer.ahead // 2
+        self._half, self._half_ahead = self._waiting // 2, self._buffer.ahead // 2
         self._called = False
         return bool(claimed)
 

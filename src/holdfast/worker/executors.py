@@ -67,6 +67,10 @@ class Executors:
 
     async def run(self, running: Running, handler: Handler[Any, Any], arguments: dict[str, Any]) -> Any:
         """Run a sync handler to its end, its timeout or its interruption."""
+        # It may end by a transaction of its own, which it tells nobody of before.
+        await running.wait_for_turn()
+        if running.cause is not None:
+            raise asyncio.CancelledError
         if handler.executor is Executor.PROCESS:
             return await self._processes.run(running, handler, self._port(running))
         return await self.in_thread(running, functools.partial(handler.function, **arguments))

@@ -21,6 +21,7 @@ from holdfast.worker.openings import Openings
 from holdfast.worker.permits import Permits
 from holdfast.worker.reporter import Reporter
 from holdfast.worker.running import Held
+from holdfast.worker.sequences import Sequences
 from holdfast.worker.strays import Strays
 
 NOTHING_MORE = "the worker takes nothing more"
@@ -44,6 +45,7 @@ class Intake:
         openings: Openings,
         buffer: Buffer,
         permits: Permits,
+        sequences: Sequences,
         reporter: Reporter,
         held: Held,
         bundles: Bundles,
@@ -55,6 +57,7 @@ class Intake:
         self._openings, self._again, self._kept = openings, again, kept
         self._buffer, self._permits, self._reporter, self._held = buffer, permits, reporter, held
         self.limits = Limits(database, limits_age, self._limits_changed)
+        self._sequences = sequences
         self._bundles = bundles
         self._claims, self._kinds = Claims(database, bundles), tuple[str, ...]()
         self.worker_id = 0
@@ -83,8 +86,13 @@ class Intake:
         """What this worker has found out about settled places, to be noted for those who come later."""
         return self._claims.proven
 
-    async def claim(self, queues: tuple[str, ...], *, free: int, wanted: int) -> list[ClaimedJob]:
-        """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots."""
+    async def claim(
+        self, queues: tuple[str, ...], *, free: int, wanted: int, more: int = 0, in_a_row: int = 0
+    ) -> list[ClaimedJob]:
+        """Claim up to *wanted* jobs into the buffer, of which the first *free* are meant for free slots.
+
+        Beside them up to *more*, and *in_a_row* of one concurrency key, that wait for the turn of their key.
+        """
         demand = self._demand(queues, limit=wanted, free=free)
         limited = await self.limits.read(queues)
         plain = tuple(queue for queue in queues if queue not in limited.queues)
@@ -98,13 +106,16 @@ class Intake:
                 # Where others keep the buffer filled none is ever free, so at its turn one job goes in front.
                 favoured = not part.free and queue == queues[0] and self._may_favour
                 part = replace(part, limit=1 if favoured else part.free, more=self._permits.missing(queue))
+            elif queue in limited.queues and part.limit > 0:
+                part = self._beside_own(replace(part, more=more, in_a_row=in_a_row))
             if self.is_open and part.limit + part.more > 0:
                 asked_at = time.monotonic()
                 found = await self._ask(part, is_limited=queue in limited.queues)
+                ahead = part.more + part.in_a_row + part.below
                 # Who has no slot free gets its share of keys, or what has to wait: that says nothing of room.
-                if (sum(not job.ahead for job in found) if part.more else len(found)) < part.free:
+                if (sum(not job.ahead for job in found) if ahead else len(found)) < part.free:
                     self._openings.looked(queue, asked_at)
-                taken += self._keep(part.worker_id, found, more=part.more, favoured=favoured)
+                taken += self._keep(part.worker_id, found, more=ahead, favoured=favoured)
                 claimed += found
         self.has_more = taken >= wanted
         self._tell(claimed)
@@ -147,10 +158,15 @@ class Intake:
         """Claim one job of a limited queue, since its claims cannot be told to leave the less urgent."""
         # With a permit that others want it begins next, whatever it is.
         limit = int(self._may_favour) if is_capped else 1
-        demand = replace(demand, limit=limit, more=int(is_capped))
+        demand = self._beside_own(replace(demand, limit=limit, more=int(is_capped)))
         found = await self._ask(demand, is_limited=True)
-        self._keep(demand.worker_id, found, more=demand.more, favoured=is_capped)
+        self._keep(demand.worker_id, found, more=demand.more + demand.below, favoured=is_capped)
         return found
+
+    def _beside_own(self, demand: Demand) -> Demand:
+        """Have a claim bring what is more urgent than jobs of its key that wait here for their turn."""
+        own = self._buffer.keys_of(demand.queues[0]) if self._buffer.in_sequence else []
+        return replace(demand, own=own, below=self._buffer.worst) if own else demand
 
     def _demand(self, queues: tuple[str, ...], *, limit: int, free: int) -> Demand:
         return Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=limit, free=free)
@@ -190,8 +206,10 @@ class Intake:
         if more or held:
             for job in held:
                 self._permits.granted(job, self._let_go, favoured=favoured)
-            self._held.take(self._buffer.put_ahead(job for job in new if job.ahead))
-            new = [job for job in new if not job.ahead]
+            new, ahead = self._sequences.admit(new)
+            ahead += [job for job in new if job.ahead and job.key is None]
+            self._held.take(self._buffer.put_ahead(ahead))
+            new = [job for job in new if not job.ahead or job.key is not None]
         self._held.take(self._buffer.put(new, favoured=favoured))
         if claimed:
             self._kept()

@@ -16,6 +16,7 @@ went back to the database between two jobs would cost two commits, so it is hand
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Set
 
 from holdfast.model.job import ClaimedJob
@@ -38,7 +39,7 @@ class Permits:
         self.turnover = Turnover()
         # Who was handed a permit by whom, as long as the database does not know of it.
         self._heirs: dict[Fence, Fence] = {}
-        self._unrecorded: dict[Fence, asyncio.Future[None]] = {}
+        self._unrecorded: dict[Fence, asyncio.Future[float]] = {}
 
     def obey(self, limited: Limited) -> None:
         """Heed the limits that hold from now on."""
@@ -65,12 +66,16 @@ class Permits:
         if job is None:
             return None
         heir = Fence(job.id, job.attempt)
-        self._heirs[giver] = heir
-        self._unrecorded[heir] = asyncio.get_running_loop().create_future()
+        self.follow(giver, heir)
         return heir
 
-    def unrecorded(self, heir: Fence) -> asyncio.Future[None] | None:
-        """Return what is done once the database knows of a permit that was handed on; None: it does."""
+    def follow(self, giver: Fence, heir: Fence) -> None:
+        """Have all that becomes of *heir* wait for the end of *giver*: until then it is `unrecorded`."""
+        self._heirs[giver] = heir
+        self._unrecorded[heir] = asyncio.get_running_loop().create_future()
+
+    def unrecorded(self, heir: Fence) -> asyncio.Future[float] | None:
+        """Return what is done once the database knows of what was handed on; None: it does."""
         return self._unrecorded.get(heir)
 
     def forget(self, givers: Iterable[Fence]) -> None:
@@ -80,7 +85,7 @@ class Permits:
         for giver in givers:
             heir = self._heirs.pop(giver, None)
             if heir is not None:
-                self._unrecorded.pop(heir).set_result(None)
+                self._unrecorded.pop(heir).set_result(time.monotonic())
 
     def granted(self, job: ClaimedJob, let_go: Callable[[str], object], *, favoured: bool) -> None:
         """Take over a permit that the database has given to a job which was claimed ahead.

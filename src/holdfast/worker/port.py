@@ -109,7 +109,11 @@ class AttemptPort:
         return SyncTransaction(job, worker, self._sync_sessions)
 
     async def open_up(self) -> None:
-        """Give the attempt a row of its own: a transaction sees it only if it was there when that began."""
+        """Give the attempt a row of its own: a transaction sees it only if it was there when that began.
+
+        What the transaction tells of it must not overlap with one of its key that is written meanwhile.
+        """
+        await self._running.wait_for_turn()
         await self._bundles.untie([self._running.fence])
 
     async def settle(self) -> None:

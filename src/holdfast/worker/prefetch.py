@@ -14,6 +14,9 @@ FORGET = 1.0
 CLAIMS = 6
 # But no longer than this, in seconds: what waits here is kept from workers that may be idle.
 LONGEST = 0.3
+# So many jobs of one concurrency key are claimed at once at most: where each has to wait until the end of the
+# one before it is written, that takes some milliseconds beside the time that it runs itself.
+MOST_IN_A_ROW = 50
 
 
 class Prefetch:
@@ -37,6 +40,11 @@ class Prefetch:
     def low(self) -> int:
         """How many jobs are left in the buffer when it is time to claim again."""
         return self.room // 2
+
+    @property
+    def in_a_row(self) -> int:
+        """How many jobs of one concurrency key to claim at once: a slot's share of the room."""
+        return min(MOST_IN_A_ROW, self.room // self._slots.count)
 
     def measure(self) -> None:
         """See what the slots have done since the last measurement."""

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import HoldfastError, InputInvalid
-from holdfast.model.outcome import Fail, PutBack, Suspend, Transition
+from holdfast.model.outcome import Complete, Fail, PutBack, Suspend, Transition
 from holdfast.rules.outcome import released, storable
 from holdfast.rules.reports import is_recorded
 from holdfast.runtime.events import Events
 from holdfast.runtime.pauses import LONGEST_PAUSE, doubling
 from holdfast.store import attempts
-from holdfast.store.attempts import Ended, Fence, Returned
+from holdfast.store.attempts import Ended, Fence, Returned, Turn
 from holdfast.store.database import Database
 from holdfast.store.runs import Suspended
 from holdfast.store.statement import Statement
@@ -39,8 +39,9 @@ class Reporter:
     At most two batches are unacknowledged, one where the database is crowded or bundles are in use, beside
     one that hangs; while they are under way, the next one grows.  A batch that the database cannot take now
     is tried again until it can: only a lost lease ends that.
-    Attempts that share a permit of a limited queue are written in the order in which they had it, whatever
-    became of them, so one batch of them is under way at a time, beside the others.
+    Attempts that share a permit of a limited queue, or the turn of a key, are written in the order in which
+    they had it, whatever became of them, so one batch of them is under way at a time, beside the others.
+    *completed* is called with each attempt that has others of its key beside it, once it has completed.
     *acknowledged* is called whenever a batch is, with the limited queues in which it may have made
     room; None among them stands for what was given back, of which others are told already.  *before_flush*
     is called with the attempts of a batch, which waits for what that answers.
@@ -66,6 +67,7 @@ class Reporter:
         # The limited queue that has room once an attempt's end is written; None: the attempt was given back.
         self._frees: dict[Fence, str | None] = {}
         self._stopped, self._is_crowded = False, False
+        self.completed: Callable[[Fence], object] = lambda _: None
         self.acknowledged: Callable[[Set[str | None]], None] = lambda _: None
 
     def report(
@@ -79,17 +81,22 @@ class Reporter:
         seconds = now - running.began
         if frees is not None:
             self._frees[fence] = frees
-        recorded = running.permit_recorded
-        is_unordered = heir is None and (recorded is None or recorded.done())
+        recorded, turn = running.permit_recorded, None
+        if running.claimed.key is not None:
+            is_behind = recorded is not None and not recorded.done()
+            turn = Turn(running.began, is_behind, now - running.began_apart)
+            if type(decision) is Complete and not running.is_worked_on:
+                self.completed(fence)
+        is_unordered = heir is None and turn is None and (recorded is None or recorded.done())
         backlog = self._unordered if is_unordered else self._ordered
         if isinstance(decision, PutBack):
             backlog.returned.waiting.append(Returned(fence, decision, seconds, kind))
         elif isinstance(decision, Suspend):
             backlog.suspended.waiting.append(Suspended(fence, decision, seconds, kind))
         else:
-            backlog.ended.waiting.append(Ended(fence, decision, seconds, kind, heir, now))
+            backlog.ended.waiting.append(Ended(fence, decision, seconds, kind, heir, now, turn))
         # Under load it has to wait for a batch to be written, and nothing is to be looked at before.
-        if not (is_unordered and self._is_busy):
+        if not self._is_busy if is_unordered else self._ordered_write is None:
             self._begin_writes()
 
     def release(self, fences: Sequence[Fence], reason: str) -> None:

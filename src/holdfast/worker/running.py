@@ -52,8 +52,9 @@ class Running(msgspec.Struct, eq=False):
     *error* is what the handler raised, for whoever wants more than its text.
     *on_settled* is called when a transaction of its own has ended it, by whichever thread learns of it first.
     *limit* is the clock of its own timeout, where that cancels its handler; *renew* begins it anew.
-    *permit_recorded* is done once the database knows of the permit that it was handed; None: it was handed
-    none.
+    *permit_recorded* is done once the database knows of the permit that it was handed, or of the end of the
+    one before it of its key, with the time at which that was heard; None: it was handed none, and follows
+    nobody.
     *leftover* is a thread that works on although its attempt has ended; it takes the slot until it is done.
     """
 
@@ -62,7 +63,7 @@ class Running(msgspec.Struct, eq=False):
     heard: float
     began: float
     marked: bool
-    permit_recorded: asyncio.Future[None] | None = None
+    permit_recorded: asyncio.Future[float] | None = None
     cause: Cause | None = None
     error: BaseException | None = None
     settlement: Settlement = Settlement.NONE
@@ -112,6 +113,25 @@ class Running(msgspec.Struct, eq=False):
             self.on_settled()
 
     @property
+    def is_worked_on(self) -> bool:
+        """True where it may have an end of its own, or somebody works on for it."""
+        return self.settlement is not Settlement.NONE or self.leftover is not None
+
+    @property
+    def began_apart(self) -> float:
+        """From when on no other of its key can be told to have run: now, where one is to be written yet."""
+        before = self.permit_recorded
+        if before is None or self.claimed.key is None:
+            return self.began
+        return max(self.began, before.result()) if before.done() else time.monotonic()
+
+    async def wait_for_turn(self) -> None:
+        """Wait until the end of the one before it of its key is written, and tell of nothing before that."""
+        if self.claimed.key is not None and self.permit_recorded is not None:
+            await asyncio.wait({self.permit_recorded})
+            self.began = self.began_apart
+
+    @property
     def seconds(self) -> float:
         """How long the handler has run."""
         return time.monotonic() - self.began
@@ -120,12 +140,14 @@ class Running(msgspec.Struct, eq=False):
 class Held:
     """Everything this worker holds, from the claim until the report is acknowledged.
 
-    The database is the truth; this is what it is compared with after a doubtful answer.
+    The database is the truth; this is what it is compared with after a doubtful answer.  *on_drop* is called
+    with what it holds no longer.
     """
 
     def __init__(self) -> None:
         self.fences: set[Fence] = set()
         self.running: dict[Fence, Running] = {}
+        self.on_drop: Callable[[list[Fence]], object] = lambda _: None
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -138,6 +160,7 @@ class Held:
     def drop(self, fences: list[Fence]) -> None:
         """Forget attempts whose end is recorded or whose lease is lost."""
         self.fences.difference_update(fences)
+        self.on_drop(fences)
         if not self.fences:
             self._empty.set()
 

@@ -14,7 +14,7 @@ from holdfast.worker.buffer import Buffer, Entry
 from holdfast.worker.perform import Performer
 from holdfast.worker.permits import Permits
 from holdfast.worker.reporter import Reporter
-from holdfast.worker.running import Cause, Held, Running, Settlement
+from holdfast.worker.running import Cause, Held, Running
 from holdfast.worker.turns import Turns
 
 # How long a stop waits for handlers that will not be cancelled, in seconds.
@@ -168,10 +168,6 @@ class Slots:
 
     def _heir(self, running: Running, decision: Transition | None) -> Fence | None:
         """Hand the permit of an attempt on, if that has ended its job and nobody works on for it."""
-        is_over = (
-            isinstance(decision, Complete | Fail | Stop)
-            and running.settlement is Settlement.NONE
-            and running.leftover is None
-        )
+        is_over = isinstance(decision, Complete | Fail | Stop) and not running.is_worked_on
         queue, idle = running.claimed.queue, self.count - self.busy
         return self._permits.hand_on(running.fence, queue, idle=idle, is_over=is_over)

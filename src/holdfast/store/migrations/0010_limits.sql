@@ -6,8 +6,8 @@ create function holdfast.moment() returns timestamptz
 language sql volatile
 as $$ select holdfast.now() + (clock_timestamp() - statement_timestamp()) $$;
 
--- True for a job that a worker has claimed ahead of a permit of its limited queue: while it is in state claimed it takes up no
--- room of the fleet's limit, and must not begin before its worker has a permit for it.
+-- True for a job that a worker has claimed ahead of a permit of its limited queue, or of its key's turn: while it is in state claimed
+-- it takes up no room of the fleet's limit, and must not begin before its worker has a permit for it, or another of its key has ended.
 alter table holdfast.live_jobs add column ahead boolean not null default false;
 
 -- Jobs with a concurrency key in the order in which they are due.  num_nulls() says what `is not null` says, but the planner
@@ -16,15 +16,19 @@ create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, pl
     where state = 'available' and num_nulls(concurrency_key) = 0 and route_id is null;
 
 -- Locks and returns up to *wanted* available jobs with a concurrency key, the best first, as many of each key as its limit
--- leaves; skips rows that others have locked.  Only under the lock of the queue's limits.
+-- leaves; skips rows that others have locked.  Only under the lock of the queue's limits.  Up to place *until* was read, null where
+-- that part of the line has less than two jobs for each of these keys.
 -- It reads the front of the line: a quarter more places than *wanted*, then sixteen times *wanted*, then more where many slots are
 -- *free*.  Where keys come in turn, the first read brings half of *wanted*, and *free*, which is enough; where many jobs of a key
 -- stand together, the second brings *free* as a rule, and is always enough for what is to wait in a buffer.  Where the front is
 -- taken up by keys without room, or by locked rows, so that no read brings *free*, all keys are walked by index, and at most *free*
 -- jobs come back: so the cost goes with keys and not with jobs.
+-- Where up to *in_a_row* of a key are claimed at once, fewer keys are enough for the first read.
 -- Where keys are scarcer than what is wanted, no worker buffers more than its share of them, for others may have free slots.
-create function holdfast.keyed_heads(queue text, kinds text[], key_limit integer, free integer, wanted integer)
-returns bigint[]
+create function holdfast.keyed_heads(
+    queue text, kinds text[], key_limit integer, free integer, wanted integer, in_a_row integer,
+    out heads bigint[], out until bigint
+)
 language plpgsql
 as $$
 #variable_conflict use_variable
@@ -37,7 +41,6 @@ declare
     fitting bigint[];
     their_keys text[];
     taken integer;
-    locked bigint[];
 begin
     select coalesce(jsonb_object_agg(h.concurrency_key, h.running) filter (where key_limit > 1), '{}'),
            coalesce(array_agg(h.concurrency_key) filter (where h.running >= key_limit), '{}')
@@ -69,15 +72,18 @@ begin
         ), best as (
             select h.job_id, h.key from heads h order by h.priority, h.place limit wanted
         )
-        select (select count(*) from line), array(select b.job_id from best b), array(select b.key from best b)
-        into seen, fitting, their_keys;
-        continue when front < 16 * wanted + 50 and seen = front and cardinality(fitting) < greatest(free, wanted / 2);
+        select (select count(*) from line), array(select b.job_id from best b), array(select b.key from best b),
+               (select case when count(*) >= 2 * (select count(*) from heads) then max(l.place) end
+                from line l where l.key not in (select unnest(full_keys)))
+        into seen, fitting, their_keys, until;
+        continue when front < 16 * wanted + 50 and seen = front
+                  and cardinality(fitting) < greatest(free, wanted / 2 / greatest(1, in_a_row));
         taken := wanted;
         if cardinality(fitting) < wanted then
             select greatest(free, cardinality(fitting) / greatest(1, count(*))) into taken from holdfast.workers w
             where w.state = 'online' and w.expires_at > holdfast.moment() and w.term is null and queue = any (w.queues);
         end if;
-        locked := array(
+        heads := array(
             select c.job_id
             from unnest(fitting[:taken], their_keys[:taken]) as chosen (job_id, key)
             join holdfast.live_jobs c on c.job_id = chosen.job_id
@@ -85,11 +91,12 @@ begin
               and c.kind = any (kinds) and num_nulls(c.route_id) = 1
             for update of c skip locked
         );
-        if cardinality(locked) >= free or (seen < front and cardinality(locked) = cardinality(fitting)) then
-            return locked;
+        if cardinality(heads) >= free or (seen < front and cardinality(heads) = cardinality(fitting)) then
+            return;
         end if;
     end loop;
-    return array(
+    until := 9223372036854775807;
+    heads := array(
         with recursive keys as (
             (select c.concurrency_key as key from holdfast.live_jobs c
              where c.queue = queue and c.state = 'available' and c.concurrency_key is not null and c.route_id is null
@@ -118,6 +125,27 @@ begin
         limit free
     );
 end
+$$;
+
+-- Locks and returns the next jobs of the keys that *heads* have, up to *most* of each, in order and of the head's priority; skips
+-- rows that others have locked.  Only under the lock of the queue's limits, for one who has locked these heads.
+create function holdfast.keyed_followers(queue text, kinds text[], heads bigint[], until bigint, most integer) returns bigint[]
+language sql
+as $$
+    select array(
+        select follower.job_id
+        from unnest($3) as chosen (job_id)
+        join holdfast.live_jobs head on head.job_id >= chosen.job_id and head.job_id <= chosen.job_id
+        cross join lateral (
+            select c.job_id from holdfast.live_jobs c
+            where c.queue = $1 and c.state = 'available' and c.concurrency_key = head.concurrency_key and c.route_id is null
+              and c.priority = head.priority and c.place > head.place and c.place <= $4 and c.kind = any ($2)
+            order by c.place
+            limit greatest(0, $5)
+            for update skip locked
+        ) follower
+        where head.concurrency_key is not null
+    )
 $$;
 
 -- Whether there are available jobs in a queue that a worker of these kinds is not the one to take next: one is of another
@@ -156,13 +184,14 @@ as $$
 $$;
 
 -- What a claim answers, and in this order; see ClaimedJob.  A row without an id stands for all jobs of a bundle, which is claimed for
--- the first time: what they do not share is in the arrays at the end, in order of id, where of the first *running* handlers begin.
+-- the first time: what they do not share is in the arrays at the end, where of the first *running* handlers begin, and those behind
+-- the first *foremost* are ahead of the turn of their key.  There is a key where it matters: where more than one job of one was claimed.
 -- Arrays of numbers come as text: before asyncpg reads the first of such a type on a connection, it asks the server what that is.
 create type holdfast.claimed_job as (
     id bigint, attempt integer, failures integer, kind text, queue text, priority integer, max_attempts integer,
     timeout double precision, args text, retry text, meta text, tags text[], trace text, enqueued double precision,
     claimed double precision, started boolean, place bigint, suspect boolean, ahead boolean, is_held boolean, bundle bigint,
-    running integer, ids text, every_args text[], every_enqueued text, every_extra text[]
+    key text, running integer, foremost integer, ids text, every_args text[], every_enqueued text, every_extra text[], every_key text[]
 );
 
 -- Claims up to *wanted* jobs from one queue under its limit for the fleet and for each concurrency key.  The first *free*
@@ -172,12 +201,16 @@ create type holdfast.claimed_job as (
 -- Up to *more* jobs beside them are claimed ahead: without a permit, for a worker that has some and hands them on, from a job
 -- that has ended to one of these, by finish_jobs.  None where a permit that goes free should go to others.  Jobs that this
 -- worker has claimed ahead come first when it gets permits: they are in the answer again, as *is_held* and with their attempt.
+-- Where the fleet has no limit, and keys one of 1, up to *in_a_row* jobs of a key are claimed at once, as long as there is room for
+-- *wanted* and *more*: those behind the first are ahead of their key's turn, and the worker begins each when the one before it has
+-- ended.  So it may have what is more urgent than priority *than* of keys *mine*, of which jobs wait for their turn there.
 -- Locks the queue's limits until the transaction ends, so what is counted here cannot grow meanwhile; the worker's own
 -- row against being declared lost; then live_jobs rows, skipping those that others hold.  Nothing comes back where
 -- there is nothing to do, the queue is paused or full, or the worker may not claim.
 -- Where the fleet has no limit, jobs of kinds *bundling* go into bundles.
 create function holdfast.claim_limited(
-    taker bigint, queue text, kinds text[], free integer, wanted integer, more integer, bundling text[]
+    taker bigint, queue text, kinds text[], free integer, wanted integer, more integer, in_a_row integer, mine text[],
+    than integer, bundling text[]
 )
 returns setof holdfast.claimed_job
 language plpgsql
@@ -186,15 +219,16 @@ as $$
 declare
     rule record;
     permits integer;
+    room integer := wanted + more;
     taken integer;
     own integer := 0;
     waiting integer := 0;
     most integer;
-    heads bigint[];
+    keyed record;
     held bigint[] := '{}';
     best bigint[];
     starting bigint[];
-    early bigint[];
+    early bigint[] := '{}';
     present timestamptz;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
@@ -244,7 +278,9 @@ begin
     end if;
     most := permits - cardinality(held) + more;
     if rule.keyed then
-        heads := holdfast.keyed_heads(queue, kinds, rule.key_limit, least(free, most), most);
+        select * into keyed from holdfast.keyed_heads(queue, kinds, rule.key_limit, least(free, most), most, in_a_row);
+    else
+        select '{}'::bigint[] as heads, null::bigint as until into keyed;
     end if;
     -- This statement may have begun, and then waited, before the jobs ended that it found to have ended.
     present := holdfast.moment();
@@ -259,16 +295,24 @@ begin
                 for update skip locked
             ) unkeyed
             union all
-            select c.job_id, c.priority, c.place from holdfast.live_jobs c where c.job_id = any (heads)
+            select c.job_id, c.priority, c.place from holdfast.live_jobs c where c.job_id = any (keyed.heads)
         ) candidate
         order by candidate.priority, candidate.place
         limit most
     );
     starting := best[:least(free, permits)];
-    early := best[permits + 1:];
     if rule.max_running is not null then
+        early := best[permits + 1:];
         bundling := '{}';
+    elsif rule.key_limit = 1 and in_a_row > 1 and cardinality(keyed.heads) > 0 then
+        early := holdfast.keyed_followers(
+            queue, kinds, best, keyed.until, least(in_a_row - 1, (room - cardinality(best)) / cardinality(keyed.heads)));
     end if;
-    return query select * from holdfast.take_jobs(taker, best, starting, early, held, bundling, present);
+    if rule.max_running is null and rule.key_limit = 1 and cardinality(mine) > 0 then
+        early := early || coalesce(holdfast.keyed_urgent(queue, kinds, taker, mine, than), '{}');
+    end if;
+    return query select * from holdfast.take_jobs(
+        taker, case when rule.max_running is null then best || early else best end, starting, early, held, bundling, present,
+        rule.max_running is null and cardinality(early) > 0);
 end
 $$;

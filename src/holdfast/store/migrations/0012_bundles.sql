@@ -3,7 +3,9 @@
 -- somebody wants more of it than that, be it its own worker, an operator or a rescue: then it gets a row in live_jobs
 -- again, and all goes on there as if it had never been gone.
 
--- job_ids are in order.  The first *running* of them went to free slots, the others to the buffer.  Each has a bit in gone,
+-- The first *running* of job_ids went to free slots, the others to the buffer; those behind the first *foremost*, if it is not null, wait
+-- there for their key's turn.  Inside each of these parts they are in order.  clock is when, by the database, its worker's clock stood at
+-- zero, as late as it may have been by the latest of its ends: all that followed each other are told by it.  Each has a bit in gone,
 -- which is set when the job leaves; a row whose bits are all set is deleted at once.  So the bits are the fence: whoever
 -- ends a job of a bundle, or takes it out, sets its bit in the same statement, and writes nothing where it was set before.
 -- All are first attempts without failures.  keys are their concurrency keys, null where none has one.  Ids and keys are kept
@@ -16,6 +18,8 @@ create table holdfast.bundles (
     priority   smallint not null,
     claimed_at timestamptz not null,
     running    integer not null,
+    foremost   integer,
+    clock      timestamptz,
     job_ids    bigint[] not null,
     keys       text[],
     gone       bit varying not null,
@@ -39,7 +43,7 @@ select u.job_id, u.job_id as place, b.queue, b.kind, b.priority,
        null::timestamptz as run_at, b.worker_id, b.claimed_at, case when u.nth <= b.running then b.claimed_at end as started_at,
        null::timestamptz as cancel_requested_at, null::real as progress, null::text as progress_note, null::text as unique_key,
        u.key as concurrency_key, 0 as revision, false as suspect, null::bigint as parent_id, null::bigint as family_id,
-       null::integer as route_id, false as ahead
+       null::integer as route_id, coalesce(u.nth > b.foremost, false) as ahead
 from holdfast.bundles b cross join lateral unnest(b.job_ids, b.keys) with ordinality as u (job_id, key, nth)
 where b.id > 0 and get_bit(b.gone, u.nth::integer - 1) = 0;
 
@@ -58,7 +62,8 @@ create function holdfast.untie(bundle_ids bigint[], wanted bigint[]) returns set
 language sql
 as $$
     with held as materialized (
-        select b.id, b.worker_id, b.queue, b.kind, b.priority, b.claimed_at, b.running, b.job_ids, b.keys, b.gone
+        select b.id, b.worker_id, b.queue, b.kind, b.priority, b.claimed_at, b.running, b.foremost, b.job_ids, b.keys,
+               b.gone
         from holdfast.bundles b where b.id = any (bundle_ids)
         order by b.id for update
     ), parting as materialized (
@@ -77,22 +82,48 @@ as $$
         update holdfast.bundles b set gone = w.gone from left_with w where b.id = w.id and bit_count(w.gone) < length(w.gone)
     )
     insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, attempt, run_at, worker_id, claimed_at, started_at,
-                                    concurrency_key)
+                                    concurrency_key, ahead)
     select p.job_id, p.job_id, h.queue, h.kind, h.priority, case when p.nth <= h.running then 'running' else 'claimed' end, 1,
-           j.created_at, h.worker_id, h.claimed_at, case when p.nth <= h.running then h.claimed_at end, p.key
+           j.created_at, h.worker_id, h.claimed_at, case when p.nth <= h.running then h.claimed_at end, p.key,
+           coalesce(p.nth > h.foremost, false)
     from parting p join held h on h.id = p.id join holdfast.jobs j on j.id = any (array[p.job_id])
     returning job_id
 $$;
 
--- The concurrency keys of a queue that workers hold jobs of, one for each such job.
-create function holdfast.held_keys(queue text) returns table (key text)
+-- The concurrency keys of a queue that workers hold jobs of, one for each such job, who does, and whether it was claimed ahead.
+create function holdfast.held_keys(queue text) returns table (key text, worker_id bigint, ahead boolean)
 language sql stable
 as $$
-    select r.concurrency_key from holdfast.live_jobs r
+    select r.concurrency_key, r.worker_id, r.ahead from holdfast.live_jobs r
     where r.queue = $1 and r.concurrency_key is not null and r.worker_id is not null
     union all
-    select u.key from holdfast.bundles b cross join lateral unnest(b.keys) with ordinality as u (key, nth)
+    select u.key, b.worker_id, coalesce(u.nth > b.foremost, false)
+    from holdfast.bundles b cross join lateral unnest(b.keys) with ordinality as u (key, nth)
     where b.queue = $1 and b.keys is not null and u.key is not null and get_bit(b.gone, u.nth::integer - 1) = 0
+$$;
+
+-- Locks and returns the best job of each of the keys *mine* that is more urgent than priority *than*; skips keys of which others than
+-- *taker* hold one, and rows that others have locked.  Only under the lock of the queue's limits, for one who begins one after the other.
+create function holdfast.keyed_urgent(queue text, kinds text[], taker bigint, mine text[], than integer) returns bigint[]
+language sql
+as $$
+    select array(
+        select urgent.job_id
+        from unnest($4) as own (key)
+        cross join lateral (
+            select c.job_id from holdfast.live_jobs c
+            where c.queue = $1 and c.state = 'available' and c.concurrency_key = own.key and c.route_id is null
+              and c.priority < $5 and c.kind = any ($2)
+            order by c.priority, c.place
+            limit 1
+            for update skip locked
+        ) urgent
+        where own.key not in (select h.key from holdfast.held_keys($1) h where h.worker_id <> $3)
+    )
+    where exists (
+        select from holdfast.live_jobs c
+        where c.queue = $1 and c.state = 'available' and num_nulls(c.concurrency_key) = 0 and c.route_id is null and c.priority < $5
+    )
 $$;
 
 -- How many jobs of a queue are in bundles.
@@ -116,13 +147,15 @@ from holdfast.jobs j
 left join holdfast.unfinished_jobs l on l.job_id = j.id
 left join lateral (select * from holdfast.finished_jobs d where d.job_id = j.id limit 1) f on true;
 
--- Claims the jobs *ids* for worker *taker*, those of *starting* as running, those of *early* ahead of permits; who is in *held* has that
--- attempt already.  What is fresh and of one of the kinds *bundling* goes from live_jobs into bundles, one for each queue, kind,
--- priority, limit of attempts and timeout; whatever has a past, a unique key or a parent, or is to run as of an earlier time, is claimed
--- where it is.  A bundle is one row of the answer: a row for each of its jobs would cost a microsecond more for each.
+-- Claims the jobs *ids* for worker *taker*, those of *starting* as running, those of *early* ahead of permits or, with *in_turn*, of
+-- their key's turn, so that it is told of keys; who is in *held* has that attempt already.  What is fresh and of one of the kinds
+-- *bundling* goes from live_jobs into bundles, one for each queue, kind, priority, limit of attempts and timeout; whatever has a past, a
+-- unique key or a parent, or is to run as of an earlier time, is claimed where it is.  A bundle is one row of the answer: a row for each
+-- of its jobs would cost a microsecond more for each.
 -- Part of a claim, which has locked the rows, the worker's own, and the limits of queues that have some.
 create function holdfast.take_jobs(
-    taker bigint, ids bigint[], starting bigint[], early bigint[], held bigint[], bundling text[], present timestamptz
+    taker bigint, ids bigint[], starting bigint[], early bigint[], held bigint[], bundling text[], present timestamptz,
+    in_turn boolean
 )
 returns setof holdfast.claimed_job
 language plpgsql
@@ -142,29 +175,31 @@ begin
                       j.tags, j.trace, j.created_at, l.job_id = any (starting) as is_started
         ), alike as materialized (
             select t.queue, t.kind, t.priority, t.max_attempts, t.timeout, count(*) filter (where t.is_started) as running,
+                   case when cardinality(early) > 0 then count(*) filter (where not t.is_early) end as foremost,
                    array_agg(t.job_id) as job_ids,
                    case when count(t.concurrency_key) > 0 then array_agg(t.concurrency_key) end as keys,
                    array_agg(t.args::text) as every_args, array_agg(date_part('epoch', t.created_at)) as every_enqueued,
                    case when count(t.extra) > 0 then array_agg(t.extra) end as every_extra
             from (
-                select f.*, case when num_nulls(f.retry, f.trace) < 2 or f.meta <> '{}' or f.tags <> '{}' then
-                    json_build_array(f.retry::text, f.meta::text, nullif(f.tags, '{}'), f.trace)::text
-                end as extra
+                select f.*, f.job_id in (select unnest(early)) as is_early,
+                       case when num_nulls(f.retry, f.trace) < 2 or f.meta <> '{}' or f.tags <> '{}' then
+                           json_build_array(f.retry::text, f.meta::text, nullif(f.tags, '{}'), f.trace)::text
+                       end as extra
                 from taken f
                 -- By all that they are grouped by: so there is no plan that puts the jobs of a bundle in another order.
-                order by f.queue, f.kind, f.priority, f.max_attempts, f.timeout, f.job_id
+                order by f.queue, f.kind, f.priority, f.max_attempts, f.timeout, is_early, f.is_started desc, f.job_id
             ) t
             group by t.queue, t.kind, t.priority, t.max_attempts, t.timeout
         ), bundled as (
-            insert into holdfast.bundles (worker_id, queue, kind, priority, claimed_at, running, job_ids, keys, gone)
-            select taker, a.queue, a.kind, a.priority, present, a.running, a.job_ids, a.keys,
+            insert into holdfast.bundles (worker_id, queue, kind, priority, claimed_at, running, foremost, job_ids, keys, gone)
+            select taker, a.queue, a.kind, a.priority, present, a.running, a.foremost, a.job_ids, a.keys,
                    repeat('0', cardinality(a.job_ids))::varbit
             from alike a
             returning id, job_ids[1] as first
         )
         select null, 1, 0, a.kind, a.queue, a.priority::integer, a.max_attempts, a.timeout, null, null, '{}', null, null, null,
-               date_part('epoch', present), null, null, false, false, false, b.id, a.running::integer, a.job_ids::text,
-               a.every_args, a.every_enqueued::text, a.every_extra
+               date_part('epoch', present), null, null, false, false, false, b.id, null, a.running::integer,
+               a.foremost::integer, a.job_ids::text, a.every_args, a.every_enqueued::text, a.every_extra, case when in_turn then a.keys end
         from alike a join bundled b on b.first = a.job_ids[1]
         loop
             taken := taken + cardinality(bundle.every_args);
@@ -176,13 +211,14 @@ begin
         set state = case when l.job_id = any (starting) then 'running' else 'claimed' end,
             started_at = case when l.job_id = any (starting) then present end,
             attempt = l.attempt + case when l.job_id = any (held) then 0 else 1 end, worker_id = taker, claimed_at = present,
-            progress = null, progress_note = null, ahead = l.job_id = any (early)
+            progress = null, progress_note = null, ahead = l.job_id in (select unnest(early))
         from holdfast.jobs j
         where l.job_id = any (ids) and j.id >= l.job_id and j.id <= l.job_id and j.revision >= l.revision
         returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
                   j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
                   date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect, l.ahead, l.job_id = any (held),
-                  null::bigint, null::integer, null::text, null::text[], null::text, null::text[];
+                  null::bigint, case when in_turn then l.concurrency_key end, null::integer, null::integer, null::text, null::text[],
+                  null::text, null::text[], null::text[];
     end if;
 end
 $$;
