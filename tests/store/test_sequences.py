@@ -11,7 +11,7 @@ from holdfast.model.outcome import Complete
 from holdfast.store import attempts, bundles, overview
 from holdfast.store.attempts import Demand, Ended, Turn
 from tests.store.scene import KIND, Scene, fence
-from tests.store.test_limits import limit
+from tests.store.test_limits import READ, limit
 
 INTERVALS = """
     select j.id, f.claimed_at, f.started_at, f.finished_at from holdfast.finished_jobs f
@@ -25,7 +25,12 @@ async def enqueue(scene: Scene, *keys: str, **options: Any) -> list[int]:
 
 
 async def claim(
-    scene: Scene, worker: int, *, wanted: int = 10, kinds: tuple[str, ...] = (), **options: Any
+    scene: Scene,
+    worker: int,
+    *,
+    wanted: int = 10,
+    kinds: tuple[str, ...] = (),
+    **options: Any,
 ) -> list[ClaimedJob]:
     """Claim up to four jobs of a key, into bundles those of *kinds*."""
     options = {"free": wanted, "in_a_row": 4} | options
@@ -114,6 +119,24 @@ async def test_where_keys_come_in_turn_nobody_is_passed_over(scene: Scene) -> No
     await enqueue(scene, *keys, *keys)
     claimed = await claim(scene, worker, wanted=10, more=100)
     assert shown(claimed) == [(1 + n, None, False) for n in range(10)]
+
+
+async def test_the_backlog_of_a_key_is_read_no_further_than_it_is_claimed(scene: Scene) -> None:
+    """However long it is, and of whatever kind: others may have much to do for the same keys."""
+    for key in "ab":
+        await scene.enqueue(2, concurrency_key=key)
+        await scene.enqueue(3000, concurrency_key=key, kind="strange")
+        await scene.enqueue(1000, concurrency_key=key, priority=7)
+    await scene.db.fetch("analyze")
+    session = await scene.session()
+    async with session.transaction():
+        text = "select holdfast.keyed_followers('default', $1::text[], array[1, 4003], 9000, 10)"
+        found = await scene.execute(session, text, [KIND])
+        scans, read = await session.fetchrow(READ, scene.db.schema) or (None, None)
+    assert found == [2, 4004]
+    assert scans == 0
+    assert read is not None
+    assert read < 100
 
 
 async def test_followers_are_of_the_priority_of_the_first(scene: Scene) -> None:

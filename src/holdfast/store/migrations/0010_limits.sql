@@ -128,7 +128,7 @@ end
 $$;
 
 -- Locks and returns the next jobs of the keys that *heads* have, up to *most* of each, in order and of the head's priority; skips
--- rows that others have locked.  Only under the lock of the queue's limits, for one who has locked these heads.
+-- rows that others have locked.  It looks at no more than *most* of a key, of whatever kind they are.  Only under the lock of the queue's limits, for one who has locked these heads.
 create function holdfast.keyed_followers(queue text, kinds text[], heads bigint[], until bigint, most integer) returns bigint[]
 language sql
 as $$
@@ -137,11 +137,16 @@ as $$
         from unnest($3) as chosen (job_id)
         join holdfast.live_jobs head on head.job_id >= chosen.job_id and head.job_id <= chosen.job_id
         cross join lateral (
-            select c.job_id from holdfast.live_jobs c
-            where c.queue = $1 and c.state = 'available' and c.concurrency_key = head.concurrency_key and c.route_id is null
-              and c.priority = head.priority and c.place > head.place and c.place <= $4 and c.kind = any ($2)
-            order by c.place
+            select n.job_id from holdfast.live_jobs n
+            where n.queue = $1 and n.state = 'available' and n.concurrency_key = head.concurrency_key and n.route_id is null
+              and n.priority = head.priority and n.place > head.place and n.place <= $4
+            order by n.place
             limit greatest(0, $5)
+        ) next
+        cross join lateral (
+            select c.job_id from holdfast.live_jobs c
+            where c.job_id >= next.job_id and c.job_id <= next.job_id and c.queue = $1 and c.state = 'available'
+              and c.concurrency_key = head.concurrency_key and c.priority = head.priority and c.route_id is null and c.kind = any ($2)
             for update skip locked
         ) follower
         where head.concurrency_key is not null
