@@ -68,7 +68,7 @@ async def test_the_first_of_each_key_leads_and_the_others_are_ahead(
     ]
     assert {job.id for job in claimed if job.started} == {1, 3}
     assert all((job.tie is not None) == bool(kinds) for job in claimed)
-    standing = "select job_id, state, ahead from holdfast.unfinished_jobs where worker_id is not null"
+    standing = "select job_id, state, in_turn from holdfast.unfinished_jobs where worker_id is not null"
     assert sorted(await scene.db.fetch(standing)) == sorted(
         (job.id, "running" if job.started else "claimed", job.ahead) for job in claimed
     )
@@ -84,7 +84,7 @@ async def test_what_leaves_a_bundle_is_ahead_as_before(scene: Scene) -> None:
     await claim(scene, worker, kinds=(KIND,))
     untied = await scene.run(bundles.untie_jobs(ids))
     assert sorted(untied) == ids
-    rows = "select job_id, state, ahead from holdfast.live_jobs order by 1"
+    rows = "select job_id, state, in_turn from holdfast.live_jobs order by 1"
     assert await scene.db.fetch(rows) == [
         (1, "running", False),
         (2, "claimed", True),
@@ -154,9 +154,9 @@ async def test_a_worker_may_take_what_is_urgent_of_a_key_of_its_own(scene: Scene
     await claim(scene, worker, in_a_row=3)
     [urgent, _] = await enqueue(scene, "a", "a", priority=3)
     assert await claim(scene, worker) == []
-    assert await claim(scene, worker, own=["a"], below=3) == []
-    assert await claim(scene, other, own=["a"], below=5) == []
-    assert shown(await claim(scene, worker, own=["b", "a"], below=5)) == [(urgent, "a", True)]
+    assert await claim(scene, worker, own=[("a", 3)]) == []
+    assert await claim(scene, other, own=[("a", 5)]) == []
+    assert shown(await claim(scene, worker, own=[("b", 5), ("a", 5)])) == [(urgent, "a", True)]
 
 
 async def test_the_ends_of_a_sequence_do_not_overlap_whenever_they_are_written(scene: Scene) -> None:

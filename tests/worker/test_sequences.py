@@ -16,6 +16,7 @@ from holdfast.testing import Probe
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.permits import Permits
 from holdfast.worker.prefetch import Prefetch
+from holdfast.worker.running import Running
 from holdfast.worker.sequences import Sequences
 from tests.store.scene import Scene
 from tests.store.test_limits import most_at_once
@@ -245,6 +246,44 @@ async def test_what_is_urgent_goes_before_others_of_its_key(
     gate.go.set()
     await ended(scene, eventually)
     assert gate.order == [0, 100, 1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("eager")
+async def test_a_limit_that_is_new_gives_nobody_two_turns_of_a_key(
+    client: holdfast.Client, work: Any, scene: Scene, eventually: Any, gate: Any
+) -> None:
+    """The worker has not heard of it yet: a permit is no reason to begin beside another of the same key."""
+    await client.enqueue_many((gate.it.job(n) for n in range(5)), concurrency_key="k")
+    process = await work(gate.app, slots=10)
+    await gate.begun.wait()
+    await eventually(lambda: scene.db.value(f"{HELD} having count(*) = 5"))
+    # By hand, so that it is not announced.
+    await scene.db.fetch("update holdfast.queues set max_running = 5")
+    await client.enqueue(gate.it.job(5), concurrency_key="other")
+    async with asyncio.timeout(20):
+        while 5 not in gate.order:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+    assert gate.order == [0, 5]
+    gate.go.set()
+    await ended(scene, eventually)
+    assert gate.order == [0, 5, 1, 2, 3, 4]
+    assert process.worker.slots.done == 6
+
+
+@pytest.mark.parametrize("by_clock", [True, False])
+async def test_who_follows_one_that_is_not_told_exactly_is_told_from_then_on(by_clock: bool) -> None:
+    """Written by a row of its own it may be told as late as it was written, and nothing overlaps."""
+    permits, giver, heir = Permits(Buffer(), 10), Fence(1, 1), Fence(2, 1)
+    permits.follow(giver, heir)
+    running = Running.now(claimed_job(2, "k", 5))
+    running.permit_recorded = permits.unrecorded(heir)
+    # Until that is known, it is told with it, and no earlier than any end that is told with it.
+    assert running.began_by_clock == running.began <= running.began_apart
+    permits.forget([giver], by_clock=by_clock)
+    assert running.permit_recorded is not None
+    recorded = running.permit_recorded.result()
+    assert running.began_apart == recorded.heard >= running.began
+    assert running.began_by_clock == (running.began if by_clock else recorded.heard)
 
 
 class Model:

@@ -82,7 +82,7 @@ class Demand:
 
     *more* are claimed ahead: of permits of a limited queue, for which this worker has others running, or of
     their key's turn, up to *in_a_row* of each key.  Of the keys *own* this worker has jobs that wait for
-    their turn, and takes what is of a better priority than *below* beside them.
+    their turn, the best of them of that priority, and takes what is of a better one beside them.
     *after* says for each line of each queue behind which place to look; see `Marks`.  With *hurried* what
     somebody has locked, or had, is left for a look that is not.
     """
@@ -94,8 +94,7 @@ class Demand:
     free: int
     more: int = 0
     in_a_row: int = 0
-    own: Sequence[str] = ()
-    below: int = 0
+    own: Sequence[tuple[str, int]] = ()
     after: Sequence[int] | None = None
     hurried: bool = False
 
@@ -149,8 +148,8 @@ def claim_limited(demand: Demand, bundling: Sequence[str] = ()) -> Statement[lis
         demand.limit,
         demand.more,
         demand.in_a_row,
-        list(demand.own),
-        demand.below,
+        [key for key, _ in demand.own],
+        numbers([priority for _, priority in demand.own]),
         list(bundling),
     )
     return Statement("claim_limited", _SQL["claim_limited"], parameters, claimed)

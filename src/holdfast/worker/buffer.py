@@ -79,9 +79,14 @@ class Buffer:
             entries.sort(reverse=True)
         return [entry[FENCE] for entry in added]
 
-    def keys_of(self, queue: str) -> list[str]:
-        """Return the keys of one queue of which jobs wait here for their turn."""
-        return [line[1] for line in self._ahead if isinstance(line, tuple) and line[0] == queue]
+    def in_line_of(self, queue: str) -> list[tuple[str, int]]:
+        """Return the keys of a queue of which jobs wait here for their turn, with their best priority."""
+        lines = self._ahead.items()
+        return [
+            (line[1], entries[-1][PRIORITY])
+            for line, entries in lines
+            if isinstance(line, tuple) and line[0] == queue
+        ]
 
     def next_of(self, sequence: Sequence) -> ClaimedJob | None:
         """Return the best that waits for the turn of a key; None: nobody does."""

@@ -111,7 +111,7 @@ class Intake:
             if self.is_open and part.limit + part.more > 0:
                 asked_at = time.monotonic()
                 found = await self._ask(part, is_limited=queue in limited.queues)
-                ahead = part.more + part.in_a_row + part.below
+                ahead = part.more + part.in_a_row + len(part.own)
                 # Who has no slot free gets its share of keys, or what has to wait: that says nothing of room.
                 if (sum(not job.ahead for job in found) if ahead else len(found)) < part.free:
                     self._openings.looked(queue, asked_at)
@@ -160,13 +160,16 @@ class Intake:
         limit = int(self._may_favour) if is_capped else 1
         demand = self._beside_own(replace(demand, limit=limit, more=int(is_capped)))
         found = await self._ask(demand, is_limited=True)
-        self._keep(demand.worker_id, found, more=demand.more + demand.below, favoured=is_capped)
+        self._keep(demand.worker_id, found, more=demand.more + len(demand.own), favoured=is_capped)
         return found
 
     def _beside_own(self, demand: Demand) -> Demand:
         """Have a claim bring what is more urgent than jobs of its key that wait here for their turn."""
-        own = self._buffer.keys_of(demand.queues[0]) if self._buffer.in_sequence else []
-        return replace(demand, own=own, below=self._buffer.worst) if own else demand
+        return (
+            replace(demand, own=self._buffer.in_line_of(demand.queues[0]))
+            if self._buffer.in_sequence
+            else demand
+        )
 
     def _demand(self, queues: tuple[str, ...], *, limit: int, free: int) -> Demand:
         return Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=limit, free=free)

@@ -20,9 +20,10 @@ import time
 from collections.abc import Callable, Iterable, Set
 
 from holdfast.model.job import ClaimedJob
-from holdfast.store.attempts import Fence
+from holdfast.store.attempts import LONGEST_AGO, Fence
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.limits import Limited
+from holdfast.worker.running import Recorded
 from holdfast.worker.turnover import Turnover
 
 
@@ -38,8 +39,8 @@ class Permits:
         self.limited: Set[str] = frozenset()
         self.turnover = Turnover()
         # Who was handed a permit by whom, as long as the database does not know of it.
-        self._heirs: dict[Fence, Fence] = {}
-        self._unrecorded: dict[Fence, asyncio.Future[float]] = {}
+        self._heirs: dict[Fence, tuple[Fence, float]] = {}
+        self._unrecorded: dict[Fence, asyncio.Future[Recorded]] = {}
 
     def obey(self, limited: Limited) -> None:
         """Heed the limits that hold from now on."""
@@ -71,21 +72,26 @@ class Permits:
 
     def follow(self, giver: Fence, heir: Fence) -> None:
         """Have all that becomes of *heir* wait for the end of *giver*: until then it is `unrecorded`."""
-        self._heirs[giver] = heir
+        self._heirs[giver] = heir, time.monotonic()
         self._unrecorded[heir] = asyncio.get_running_loop().create_future()
 
-    def unrecorded(self, heir: Fence) -> asyncio.Future[float] | None:
+    def unrecorded(self, heir: Fence) -> asyncio.Future[Recorded] | None:
         """Return what is done once the database knows of what was handed on; None: it does."""
         return self._unrecorded.get(heir)
 
-    def forget(self, givers: Iterable[Fence]) -> None:
-        """Let nobody wait any more for what these have handed on: it is recorded, or their lease is lost."""
+    def forget(self, givers: Iterable[Fence], *, by_clock: bool = False) -> None:
+        """Let nobody wait any more for what these have handed on: it is recorded, or their lease is lost.
+
+        Told *by_clock*, and soon, they are told to have ended when they did; else at some time until now.
+        """
         if not self._heirs:
             return
+        now = time.monotonic()
         for giver in givers:
-            heir = self._heirs.pop(giver, None)
-            if heir is not None:
-                self._unrecorded.pop(heir).set_result(time.monotonic())
+            if giver in self._heirs:
+                heir, handed_on = self._heirs.pop(giver)
+                is_exact = by_clock and now - handed_on < LONGEST_AGO
+                self._unrecorded.pop(heir).set_result(Recorded(now, is_exact))
 
     def granted(self, job: ClaimedJob, let_go: Callable[[str], object], *, favoured: bool) -> None:
         """Take over a permit that the database has given to a job which was claimed ahead.

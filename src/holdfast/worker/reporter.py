@@ -84,7 +84,7 @@ class Reporter:
         recorded, turn = running.permit_recorded, None
         if running.claimed.key is not None:
             is_behind = recorded is not None and not recorded.done()
-            turn = Turn(running.began, is_behind, now - running.began_apart)
+            turn = Turn(running.began_by_clock, is_behind, now - running.began_apart)
             if type(decision) is Complete and not running.is_worked_on:
                 self.completed(fence)
         is_unordered = heir is None and turn is None and (recorded is None or recorded.done())
@@ -223,7 +223,8 @@ class Reporter:
         """End what a shorter way is enough for; answers those for which more has to be done."""
         bundled, left = self._bundles.divide(batch)
         if bundled:
-            left += await self._try([one for _, one in bundled], self._bundles.complete(bundled))
+            ending = [one for _, one in bundled]
+            left += await self._try(ending, self._bundles.complete(bundled), by_clock=True)
         if left and attempts.are_plain(left):
             left = await self._try(left, self._complete_rows(left))
         return left
@@ -232,7 +233,9 @@ class Reporter:
         await self._bundles.untie(one.fence for one in batch)
         return await self._database.run_read_committed(attempts.complete_jobs(batch))
 
-    async def _try(self, batch: list[Ended], writing: Coroutine[Any, Any, list[int]]) -> list[Ended]:
+    async def _try(
+        self, batch: list[Ended], writing: Coroutine[Any, Any, list[int]], *, by_clock: bool = False
+    ) -> list[Ended]:
         """Conclude what *writing* has ended of a batch; answers the rest, which is all where it fails."""
         try:
             accepted = await writing
@@ -243,7 +246,7 @@ class Reporter:
         left = [one for one in batch if one.fence.job_id not in known]
         if left:
             batch = [one for one in batch if one.fence.job_id in known]
-        self._conclude(batch, accepted)
+        self._conclude(batch, accepted, by_clock=by_clock)
         return left
 
     async def _write_singly(
@@ -261,10 +264,16 @@ class Reporter:
             failed = msgspec.structs.replace(batch[0], decision=fail)
         await self._write(attempts.finish_jobs, [failed], is_last_word=True)
 
-    def _conclude(self, batch: Sequence[Ended | Returned | Suspended], accepted: Sequence[int]) -> None:
+    def _conclude(
+        self,
+        batch: Sequence[Ended | Returned | Suspended],
+        accepted: Sequence[int],
+        *,
+        by_clock: bool = False,
+    ) -> None:
         fences = [one.fence for one in batch]
         self._held.drop(fences)
-        self._permits.forget(fences)
+        self._permits.forget(fences, by_clock=by_clock)
         stale = list[Fence]()
         if len(accepted) < len(batch):
             known = set(accepted)

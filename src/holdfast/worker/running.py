@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -43,6 +43,13 @@ class TimedOut(Exception):
 _STRENGTH = {None: 0, Cause.CANCEL: 1, Cause.RELEASE: 2, Cause.LOST: 3}
 
 
+class Recorded(NamedTuple):
+    """When it was *heard* that an end is written, and whether it is told exactly, by its bundle's clock."""
+
+    heard: float
+    is_exact: bool
+
+
 class Running(msgspec.Struct, eq=False):
     """An attempt whose handler has begun.
 
@@ -53,8 +60,7 @@ class Running(msgspec.Struct, eq=False):
     *on_settled* is called when a transaction of its own has ended it, by whichever thread learns of it first.
     *limit* is the clock of its own timeout, where that cancels its handler; *renew* begins it anew.
     *permit_recorded* is done once the database knows of the permit that it was handed, or of the end of the
-    one before it of its key, with the time at which that was heard; None: it was handed none, and follows
-    nobody.
+    one before it of its key; None: it was handed none, and follows nobody.
     *leftover* is a thread that works on although its attempt has ended; it takes the slot until it is done.
     """
 
@@ -63,7 +69,7 @@ class Running(msgspec.Struct, eq=False):
     heard: float
     began: float
     marked: bool
-    permit_recorded: asyncio.Future[float] | None = None
+    permit_recorded: asyncio.Future[Recorded] | None = None
     cause: Cause | None = None
     error: BaseException | None = None
     settlement: Settlement = Settlement.NONE
@@ -123,7 +129,17 @@ class Running(msgspec.Struct, eq=False):
         before = self.permit_recorded
         if before is None or self.claimed.key is None:
             return self.began
-        return max(self.began, before.result()) if before.done() else time.monotonic()
+        return max(self.began, before.result().heard) if before.done() else time.monotonic()
+
+    @property
+    def began_by_clock(self) -> float:
+        """The same where others of its key are told by the clock of their bundle, if they are written."""
+        before = self.permit_recorded
+        return (
+            self.began
+            if before is None or not before.done() or before.result().is_exact
+            else self.began_apart
+        )
 
     async def wait_for_turn(self) -> None:
         """Wait until the end of the one before it of its key is written, and tell of nothing before that."""

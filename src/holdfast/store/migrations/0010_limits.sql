@@ -6,9 +6,12 @@ create function holdfast.moment() returns timestamptz
 language sql volatile
 as $$ select holdfast.now() + (clock_timestamp() - statement_timestamp()) $$;
 
--- True for a job that a worker has claimed ahead of a permit of its limited queue, or of its key's turn: while it is in state claimed
--- it takes up no room of the fleet's limit, and must not begin before its worker has a permit for it, or another of its key has ended.
+-- True for a job that a worker has claimed ahead of a permit of its limited queue: while it is in state claimed it takes up no
+-- room of the fleet's limit, and must not begin before its worker has a permit for it.
 alter table holdfast.live_jobs add column ahead boolean not null default false;
+
+-- True for a job that was claimed behind another of its key: its worker begins it when that one has ended.
+alter table holdfast.live_jobs add column in_turn boolean not null default false;
 
 -- Jobs with a concurrency key in the order in which they are due.  num_nulls() says what `is not null` says, but the planner
 -- does not know: so a question in order can be answered by this index alone, and one by key by the other alone.
@@ -208,14 +211,14 @@ create type holdfast.claimed_job as (
 -- worker has claimed ahead come first when it gets permits: they are in the answer again, as *is_held* and with their attempt.
 -- Where the fleet has no limit, and keys one of 1, up to *in_a_row* jobs of a key are claimed at once, as long as there is room for
 -- *wanted* and *more*: those behind the first are ahead of their key's turn, and the worker begins each when the one before it has
--- ended.  So it may have what is more urgent than priority *than* of keys *mine*, of which jobs wait for their turn there.
+-- ended.  So it may have what is more urgent than *than* says of each of the keys *mine*, of which jobs wait for their turn there.
 -- Locks the queue's limits until the transaction ends, so what is counted here cannot grow meanwhile; the worker's own
 -- row against being declared lost; then live_jobs rows, skipping those that others hold.  Nothing comes back where
 -- there is nothing to do, the queue is paused or full, or the worker may not claim.
 -- Where the fleet has no limit, jobs of kinds *bundling* go into bundles.
 create function holdfast.claim_limited(
     taker bigint, queue text, kinds text[], free integer, wanted integer, more integer, in_a_row integer, mine text[],
-    than integer, bundling text[]
+    than integer[], bundling text[]
 )
 returns setof holdfast.claimed_job
 language plpgsql
@@ -314,7 +317,7 @@ begin
             queue, kinds, best, keyed.until, least(in_a_row - 1, (room - cardinality(best)) / cardinality(keyed.heads)));
     end if;
     if rule.max_running is null and rule.key_limit = 1 and cardinality(mine) > 0 then
-        early := early || coalesce(holdfast.keyed_urgent(queue, kinds, taker, mine, than), '{}');
+        early := early || coalesce(holdfast.keyed_urgent(queue, kinds, taker, mine, than, best), '{}');
     end if;
     return query select * from holdfast.take_jobs(
         taker, case when rule.max_running is null then best || early else best end, starting, early, held, bundling, present,

@@ -43,7 +43,7 @@ select u.job_id, u.job_id as place, b.queue, b.kind, b.priority,
        null::timestamptz as run_at, b.worker_id, b.claimed_at, case when u.nth <= b.running then b.claimed_at end as started_at,
        null::timestamptz as cancel_requested_at, null::real as progress, null::text as progress_note, null::text as unique_key,
        u.key as concurrency_key, 0 as revision, false as suspect, null::bigint as parent_id, null::bigint as family_id,
-       null::integer as route_id, coalesce(u.nth > b.foremost, false) as ahead
+       null::integer as route_id, false as ahead, coalesce(u.nth > b.foremost, false) as in_turn
 from holdfast.bundles b cross join lateral unnest(b.job_ids, b.keys) with ordinality as u (job_id, key, nth)
 where b.id > 0 and get_bit(b.gone, u.nth::integer - 1) = 0;
 
@@ -51,7 +51,7 @@ where b.id > 0 and get_bit(b.gone, u.nth::integer - 1) = 0;
 create view holdfast.unfinished_jobs as
 select job_id, place, queue, kind, priority, state, attempt, failures, run_at, worker_id, claimed_at, started_at,
        cancel_requested_at, progress, progress_note, unique_key, concurrency_key, revision, suspect, parent_id, family_id,
-       route_id, ahead
+       route_id, ahead, in_turn
 from holdfast.live_jobs
 union all
 select * from holdfast.bundled_jobs;
@@ -82,7 +82,7 @@ as $$
         update holdfast.bundles b set gone = w.gone from left_with w where b.id = w.id and bit_count(w.gone) < length(w.gone)
     )
     insert into holdfast.live_jobs (job_id, place, queue, kind, priority, state, attempt, run_at, worker_id, claimed_at, started_at,
-                                    concurrency_key, ahead)
+                                    concurrency_key, in_turn)
     select p.job_id, p.job_id, h.queue, h.kind, h.priority, case when p.nth <= h.running then 'running' else 'claimed' end, 1,
            j.created_at, h.worker_id, h.claimed_at, case when p.nth <= h.running then h.claimed_at end, p.key,
            coalesce(p.nth > h.foremost, false)
@@ -90,11 +90,11 @@ as $$
     returning job_id
 $$;
 
--- The concurrency keys of a queue that workers hold jobs of, one for each such job, who does, and whether it was claimed ahead.
-create function holdfast.held_keys(queue text) returns table (key text, worker_id bigint, ahead boolean)
+-- The concurrency keys of a queue that workers hold jobs of, one for each such job, who does, and whether it was claimed behind another.
+create function holdfast.held_keys(queue text) returns table (key text, worker_id bigint, in_turn boolean)
 language sql stable
 as $$
-    select r.concurrency_key, r.worker_id, r.ahead from holdfast.live_jobs r
+    select r.concurrency_key, r.worker_id, r.in_turn from holdfast.live_jobs r
     where r.queue = $1 and r.concurrency_key is not null and r.worker_id is not null
     union all
     select u.key, b.worker_id, coalesce(u.nth > b.foremost, false)
@@ -102,18 +102,18 @@ as $$
     where b.queue = $1 and b.keys is not null and u.key is not null and get_bit(b.gone, u.nth::integer - 1) = 0
 $$;
 
--- Locks and returns the best job of each of the keys *mine* that is more urgent than priority *than*; skips keys of which others than
--- *taker* hold one, and rows that others have locked.  Only under the lock of the queue's limits, for one who begins one after the other.
-create function holdfast.keyed_urgent(queue text, kinds text[], taker bigint, mine text[], than integer) returns bigint[]
+-- Locks and returns the best job of each of the keys *mine* if it is more urgent than *than* says of that key; skips keys of which others
+-- than *taker* hold one, rows that others have locked, and those of *chosen*.  Only under the lock of the queue's limits, for one who begins one after the other.
+create function holdfast.keyed_urgent(queue text, kinds text[], taker bigint, mine text[], than integer[], chosen bigint[]) returns bigint[]
 language sql
 as $$
     select array(
         select urgent.job_id
-        from unnest($4) as own (key)
+        from unnest($4, $5) as own (key, priority)
         cross join lateral (
             select c.job_id from holdfast.live_jobs c
             where c.queue = $1 and c.state = 'available' and c.concurrency_key = own.key and c.route_id is null
-              and c.priority < $5 and c.kind = any ($2)
+              and c.priority < own.priority and c.kind = any ($2) and c.job_id <> all ($6)
             order by c.priority, c.place
             limit 1
             for update skip locked
@@ -122,7 +122,8 @@ as $$
     )
     where exists (
         select from holdfast.live_jobs c
-        where c.queue = $1 and c.state = 'available' and num_nulls(c.concurrency_key) = 0 and c.route_id is null and c.priority < $5
+        where c.queue = $1 and c.state = 'available' and num_nulls(c.concurrency_key) = 0 and c.route_id is null
+          and c.priority < (select max(p) from unnest($5) p)
     )
 $$;
 
@@ -199,7 +200,7 @@ begin
         )
         select null, 1, 0, a.kind, a.queue, a.priority::integer, a.max_attempts, a.timeout, null, null, '{}', null, null, null,
                date_part('epoch', present), null, null, false, false, false, b.id, null, a.running::integer,
-               a.foremost::integer, a.job_ids::text, a.every_args, a.every_enqueued::text, a.every_extra, case when in_turn then a.keys end
+               a.foremost::integer, a.job_ids::text, a.every_args, a.every_enqueued::text, a.every_extra, case when take_jobs.in_turn then a.keys end
         from alike a join bundled b on b.first = a.job_ids[1]
         loop
             taken := taken + cardinality(bundle.every_args);
@@ -211,13 +212,14 @@ begin
         set state = case when l.job_id = any (starting) then 'running' else 'claimed' end,
             started_at = case when l.job_id = any (starting) then present end,
             attempt = l.attempt + case when l.job_id = any (held) then 0 else 1 end, worker_id = taker, claimed_at = present,
-            progress = null, progress_note = null, ahead = l.job_id in (select unnest(early))
+            progress = null, progress_note = null, ahead = not take_jobs.in_turn and l.job_id in (select unnest(early)),
+            in_turn = take_jobs.in_turn and l.job_id in (select unnest(early))
         from holdfast.jobs j
         where l.job_id = any (ids) and j.id >= l.job_id and j.id <= l.job_id and j.revision >= l.revision
         returning l.job_id, l.attempt, l.failures, l.kind, l.queue, l.priority::integer, j.max_attempts, j.timeout, j.args::text,
                   j.retry::text, j.meta::text, nullif(j.tags, '{}'), j.trace, date_part('epoch', j.created_at),
-                  date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect, l.ahead, l.job_id = any (held),
-                  null::bigint, case when in_turn then l.concurrency_key end, null::integer, null::integer, null::text, null::text[],
+                  date_part('epoch', l.claimed_at), l.state = 'running', l.place, l.suspect, l.ahead or l.in_turn, l.job_id = any (held),
+                  null::bigint, case when take_jobs.in_turn then l.concurrency_key end, null::integer, null::integer, null::text, null::text[],
                   null::text, null::text[], null::text[];
     end if;
 end

@@ -55,7 +55,7 @@ set state = case when $4::integer > 0 and l.job_id = any ((select p.ids[:$4::int
     started_at = case when $4::integer > 0 and l.job_id = any ((select p.ids[:$4::integer] from picked p)::bigint[])
                       then holdfast.now() end,
     attempt = l.attempt + 1, worker_id = $1::bigint, claimed_at = holdfast.now(), progress = null, progress_note = null,
-    ahead = false
+    ahead = false, in_turn = false
 from holdfast.jobs j
 where l.job_id = any ((select p.ids from picked p)::bigint[])
   and j.id >= l.job_id and j.id <= l.job_id and j.revision >= l.revision
@@ -81,7 +81,7 @@ select taken.* from picked p cross join lateral holdfast.take_jobs(
 -- put in: holder
 update holdfast.live_jobs l
 set state = 'running', started_at = holdfast.now(), attempt = l.attempt + 1, worker_id = $1::bigint,
-    claimed_at = holdfast.now(), progress = null, progress_note = null, ahead = false
+    claimed_at = holdfast.now(), progress = null, progress_note = null, ahead = false, in_turn = false
 from holdfast.jobs j
 where l.job_id = (
     select c.job_id from holdfast.live_jobs c
@@ -127,10 +127,10 @@ select pg_advisory_xact_lock(hashtext('holdfast.limits'), hashtext($1::text));
 
 -- name: claim_limited
 -- Claims up to $5 jobs from one queue under its limits, the first $4 of them running, and $6 ahead of permits or, up to $7 of each
--- key, of their key's turn, with what is more urgent than $9 of keys $8, those of kinds $10 into bundles, as `claim_limited` in the
+-- key, of their key's turn, with what is more urgent than $9 say of keys $8, those of kinds $10 into bundles, as `claim_limited` in the
 -- migrations says.
 select * from holdfast.claim_limited(
-    $1::bigint, $2::text, $3::text[], $4::integer, $5::integer, $6::integer, $7::integer, $8::text[], $9::integer, $10::text[]);
+    $1::bigint, $2::text, $3::text[], $4::integer, $5::integer, $6::integer, $7::integer, $8::text[], $9::text::integer[], $10::text[]);
 
 -- name: finish_jobs
 -- Ends attempts and their jobs: failed, cancelled, or completed where $3 has no outcome.  $7 is how many seconds each handler
@@ -156,7 +156,7 @@ with ended as (
     returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at, l.parent_id, l.family_id,
               e.outcome, e.reason, e.result, e.error, e.seconds, e.failed, coalesce(e.over, 0) as over, e.root,
               -- Who waited for the turn of its key, and not for a permit, is told to have been claimed as it began.
-              coalesce(e.since, case when l.ahead then e.seconds end) as since
+              coalesce(e.since, case when l.in_turn then e.seconds end) as since
 ), roots as (
     select g.job_id, g.claimed_at from gone g where g.root = g.job_id
 ), permitted as (
@@ -195,12 +195,12 @@ with gone as (
     using unnest($1::text::bigint[], $2::text::integer[], $3::text::double precision[]) as e (job_id, attempt, seconds)
     where l.job_id >= e.job_id and l.job_id <= e.job_id and l.attempt = any (array[e.attempt])
       and l.state in ('claimed', 'running') and l.family_id is null
-    returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at, l.ahead, l.parent_id, e.seconds
+    returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at, l.in_turn, l.parent_id, e.seconds
 )
 insert into holdfast.finished_completed (job_id, queue, kind, outcome, attempt, failures, worker_id, claimed_at, started_at,
                                          finished_at, parent_id)
 select g.job_id, g.queue, g.kind, 'completed', g.attempt, g.failures, g.worker_id,
-       case when g.ahead then greatest(g.claimed_at, holdfast.now() - make_interval(secs => g.seconds)) else g.claimed_at end,
+       case when g.in_turn then greatest(g.claimed_at, holdfast.now() - make_interval(secs => g.seconds)) else g.claimed_at end,
        greatest(g.claimed_at, holdfast.now() - make_interval(secs => g.seconds)), greatest(g.claimed_at, holdfast.now()),
        g.parent_id
 from gone g
@@ -214,12 +214,12 @@ returning job_id;
 with gone as (
     delete from holdfast.live_jobs l
     where l.job_id = $1::bigint and l.attempt = $2::integer and l.state in ('claimed', 'running')
-    returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at, l.ahead, l.parent_id, l.family_id
+    returning l.job_id, l.queue, l.kind, l.attempt, l.failures, l.worker_id, l.claimed_at, l.in_turn, l.parent_id, l.family_id
 )
 insert into holdfast.finished_jobs (job_id, queue, kind, outcome, attempt, failures, worker_id, claimed_at, started_at,
                                     finished_at, result, parent_id, family_id)
 select g.job_id, g.queue, g.kind, 'completed', g.attempt, g.failures, g.worker_id,
-       case when g.ahead then greatest(g.claimed_at, holdfast.now() - make_interval(secs => $4::double precision))
+       case when g.in_turn then greatest(g.claimed_at, holdfast.now() - make_interval(secs => $4::double precision))
             else g.claimed_at end,
        greatest(g.claimed_at, holdfast.now() - make_interval(secs => $4::double precision)), greatest(g.claimed_at, holdfast.now()),
        $3::text::jsonb, g.parent_id, g.family_id

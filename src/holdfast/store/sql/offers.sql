@@ -91,7 +91,7 @@ with pair as (
 ), taken as (
     update holdfast.live_jobs l
     set state = 'claimed', attempt = l.attempt + 1, worker_id = p.worker_id, claimed_at = holdfast.now(),
-        started_at = null, progress = null, progress_note = null, ahead = false
+        started_at = null, progress = null, progress_note = null, ahead = false, in_turn = false
     from pair p where l.job_id = any (array[p.job_id]) and l.state = 'available'
     returning l.job_id, l.attempt, l.failures, l.worker_id, p.sha256
 ), noted as (

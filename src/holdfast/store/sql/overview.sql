@@ -118,7 +118,7 @@ select l.job_id, holdfast.now(), l.state, l.queue, l.kind, nullif(l.run_at, 'inf
         where r.worker_id is not null and r.queue = l.queue and not (r.ahead and r.state = 'claimed'))
        + holdfast.bundled_in(l.queue),
        -- Those that wait for the turn of their key follow one that runs, which may have waited as well.
-       (select greatest(count(*) filter (where not r.ahead), least(count(*), 1))
+       (select greatest(count(*) filter (where not r.in_turn), least(count(*), 1))
         from holdfast.held_keys(l.queue) r where r.key = l.concurrency_key),
        able.workers, able.knowing, able.slots,
        (select count(*) from holdfast.unfinished_jobs r where r.worker_id = any (able.ids)),
