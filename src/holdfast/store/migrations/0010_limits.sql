@@ -148,8 +148,9 @@ as $$
         ) next
         cross join lateral (
             select c.job_id from holdfast.live_jobs c
-            where c.job_id >= next.job_id and c.job_id <= next.job_id and c.queue = $1 and c.state = 'available'
-              and c.concurrency_key = head.concurrency_key and c.priority = head.priority and c.route_id is null and c.kind = any ($2)
+            -- Written so that no index of keys can be planned for it, which would be read once for each of them.
+            where c.job_id = any (array[next.job_id]) and c.state = 'available' and num_nulls(c.route_id) = 1 and c.kind = any ($2)
+              and (c.queue, c.concurrency_key, c.priority) is not distinct from ($1, head.concurrency_key, head.priority)
             for update skip locked
         ) follower
         where head.concurrency_key is not null
