@@ -2,6 +2,7 @@
 
 import time
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -157,6 +158,9 @@ async def test_a_worker_may_take_what_is_urgent_of_a_key_of_its_own(scene: Scene
     assert await claim(scene, worker, own=[("a", 3)]) == []
     assert await claim(scene, other, own=[("a", 5)]) == []
     assert shown(await claim(scene, worker, own=[("b", 5), ("a", 5)])) == [(urgent, "a", True)]
+    [free] = await enqueue(scene, "c", priority=3)
+    # Its last job here may have ended as the claim was on its way: then it is the first again.
+    assert shown(await claim(scene, worker, in_a_row=0, own=[("c", 5)])) == [(free, None, False)]
 
 
 async def test_the_ends_of_a_sequence_do_not_overlap_whenever_they_are_written(scene: Scene) -> None:
@@ -191,6 +195,27 @@ async def test_the_ends_of_a_sequence_do_not_overlap_whenever_they_are_written(s
         # Who followed was claimed, as far as limits go, when its turn came.
         assert (claimed_at == started_at) == (nth > 0)
         assert 0.0 <= (finished_at - started_at).total_seconds() <= 0.0021
+    for (*_, ended_at), (_, claimed_at, *_) in pairwise(history):
+        assert ended_at <= claimed_at
+
+
+async def test_a_batch_that_came_later_than_the_next_one_does_not_overlap_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told by when it came; whatever is told after it, is told as late."""
+    worker = await scene.worker()
+    await enqueue(scene, *"aaa")
+    claimed = await claim(scene, worker, kinds=(KIND,))
+    begun = time.monotonic()
+    while time.monotonic() < begun + 0.04:
+        pass
+    for nth, (job, late) in enumerate(zip(claimed, (0.01, 0.0, 0.005), strict=True)):
+        clock = SimpleNamespace(monotonic=lambda late=late: time.monotonic() - late)
+        monkeypatch.setattr(bundles, "time", clock)
+        turn = Turn(begun + 0.01 * nth, nth > 0, 0.0)
+        end = Ended(fence(job), Complete(None), 0.01, at=begun + 0.01 * (nth + 1), turn=turn)
+        await scene.run(bundles.complete_bundled([(tie(job), end)]))
+    history = await scene.db.fetch(INTERVALS)
     for (*_, ended_at), (_, claimed_at, *_) in pairwise(history):
         assert ended_at <= claimed_at
 

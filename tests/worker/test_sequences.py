@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.model.job import ClaimedJob
+from holdfast.rules.bundling import Bundling
 from holdfast.store.attempts import Fence
 from holdfast.testing import Probe
 from holdfast.worker.buffer import Buffer
@@ -46,12 +47,6 @@ class Diary:
     def end(self, key: str) -> None:
         """A handler ends."""
         self.running[key] -= 1
-
-
-@pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers claim ten of a key at once, before they know their pace."""
-    monkeypatch.setattr(Prefetch, "in_a_row", 10)
 
 
 async def ended(scene: Scene, eventually: Any) -> None:
@@ -166,15 +161,29 @@ def gate() -> SimpleNamespace:
 HELD = "select count(*) from holdfast.unfinished_jobs where worker_id is not null"
 
 
-@pytest.mark.usefixtures("eager")
-async def test_the_next_begins_only_when_the_end_is_written(
-    client: holdfast.Client, work: Any, scene: Scene, eventually: Any, gate: Any
-) -> None:
-    """Where both have rows of their own: meanwhile somebody has a lock on the first one's."""
+@pytest.fixture
+async def process(
+    client: holdfast.Client,
+    work: Any,
+    scene: Scene,
+    eventually: Any,
+    gate: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Any:
+    """A worker that runs the first of five jobs of a key and has claimed the others at once."""
+    # Before it knows its pace.
+    monkeypatch.setattr(Prefetch, "in_a_row", 10)
     await client.enqueue_many((gate.it.job(n) for n in range(5)), concurrency_key="k")
     process = await work(gate.app, slots=10)
     await gate.begun.wait()
     await eventually(lambda: scene.db.value(f"{HELD} having count(*) = 5"))
+    return process
+
+
+async def test_the_next_begins_only_when_the_end_is_written(
+    process: Any, scene: Scene, eventually: Any, gate: Any
+) -> None:
+    """Where both have rows of their own: meanwhile somebody has a lock on the first one's."""
     session = await scene.session()
     async with session.transaction():
         await scene.execute(
@@ -190,15 +199,35 @@ async def test_the_next_begins_only_when_the_end_is_written(
     assert gate.order == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.usefixtures("eager")
+@pytest.fixture
+def bundling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each claim puts what it can into a bundle."""
+    monkeypatch.setattr(Bundling, "next_claim", lambda *_: True)
+
+
+@pytest.mark.usefixtures("bundling")
+async def test_in_a_bundle_nobody_waits_for_the_end_of_another_to_be_written(
+    process: Any, scene: Scene, eventually: Any, gate: Any
+) -> None:
+    """All of them have run when the first end is written; what is recorded does not overlap."""
+    session = await scene.session()
+    async with session.transaction():
+        assert await scene.execute(session, "select id from holdfast.bundles for update")
+        gate.go.set()
+        async with asyncio.timeout(20):
+            while process.worker.slots.done < 5:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
+        await scene.blocked()
+        assert await scene.db.value("select count(*) from holdfast.finished_jobs") == 0
+    await ended(scene, eventually)
+    assert gate.order == [0, 1, 2, 3, 4]
+    assert await recorded_at_once(scene) == 1
+
+
 async def test_a_worker_that_drains_gives_back_what_waits_for_its_turn(
-    client: holdfast.Client, work: Any, scene: Scene, eventually: Any, gate: Any
+    process: Any, scene: Scene, eventually: Any, gate: Any
 ) -> None:
     """Unspent, and without the end of the one that runs."""
-    await client.enqueue_many((gate.it.job(n) for n in range(5)), concurrency_key="k")
-    process = await work(gate.app, slots=10)
-    await gate.begun.wait()
-    await eventually(lambda: scene.db.value(f"{HELD} having count(*) = 5"))
     process.worker.drain()
     await eventually(lambda: scene.db.value(f"{HELD} having count(*) = 1"))
     gate.go.set()
@@ -209,17 +238,12 @@ async def test_a_worker_that_drains_gives_back_what_waits_for_its_turn(
     assert gate.order == [0]
 
 
-@pytest.mark.usefixtures("eager")
 async def test_what_waits_for_its_turn_survives_its_worker_unspent(
-    client: holdfast.Client, work: Any, scene: Scene, lose: Any, eventually: Any, gate: Any
+    process: Any, scene: Scene, lose: Any, eventually: Any, gate: Any
 ) -> None:
     """It had not begun: a rescue counts the one that ran, and another worker goes on in order."""
-    await client.enqueue_many((gate.it.job(n) for n in range(5)), concurrency_key="k")
-    await work(gate.app, slots=10)
-    await gate.begun.wait()
-    await eventually(lambda: scene.db.value(f"{HELD} having count(*) = 5"))
+    old = process.worker.worker_id
     await lose()
-    old = await scene.db.value("select min(id) from holdfast.workers")
     rescued = "select not exists (select from holdfast.unfinished_jobs where worker_id = $1)"
     await eventually(lambda: scene.db.value(rescued, old))
     gate.go.set()
@@ -229,15 +253,10 @@ async def test_what_waits_for_its_turn_survives_its_worker_unspent(
     assert sorted(set(gate.order)) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.usefixtures("eager")
 async def test_what_is_urgent_goes_before_others_of_its_key(
-    client: holdfast.Client, work: Any, scene: Scene, eventually: Any, gate: Any
+    client: holdfast.Client, process: Any, scene: Scene, eventually: Any, gate: Any
 ) -> None:
     """It waits for the one that runs, and for none of those that were claimed before it came."""
-    await client.enqueue_many((gate.it.job(n) for n in range(5)), concurrency_key="k")
-    process = await work(gate.app, slots=10)
-    await gate.begun.wait()
-    await eventually(lambda: scene.db.value(f"{HELD} having count(*) = 5"))
     await client.enqueue(gate.it.job(100), concurrency_key="k", priority=0)
     await eventually(lambda: scene.db.value(f"{HELD} having count(*) = 6"))
     async with asyncio.timeout(20):
@@ -248,15 +267,10 @@ async def test_what_is_urgent_goes_before_others_of_its_key(
     assert gate.order == [0, 100, 1, 2, 3, 4]
 
 
-@pytest.mark.usefixtures("eager")
 async def test_a_limit_that_is_new_gives_nobody_two_turns_of_a_key(
-    client: holdfast.Client, work: Any, scene: Scene, eventually: Any, gate: Any
+    client: holdfast.Client, process: Any, scene: Scene, eventually: Any, gate: Any
 ) -> None:
     """The worker has not heard of it yet: a permit is no reason to begin beside another of the same key."""
-    await client.enqueue_many((gate.it.job(n) for n in range(5)), concurrency_key="k")
-    process = await work(gate.app, slots=10)
-    await gate.begun.wait()
-    await eventually(lambda: scene.db.value(f"{HELD} having count(*) = 5"))
     # By hand, so that it is not announced.
     await scene.db.fetch("update holdfast.queues set max_running = 5")
     await client.enqueue(gate.it.job(5), concurrency_key="other")
@@ -268,6 +282,34 @@ async def test_a_limit_that_is_new_gives_nobody_two_turns_of_a_key(
     await ended(scene, eventually)
     assert gate.order == [0, 5, 1, 2, 3, 4]
     assert process.worker.slots.done == 6
+
+
+async def test_in_one_bundle_the_next_begins_before_the_end_is_written() -> None:
+    """Elsewhere it has to wait, and so does whatever becomes of it, here too."""
+    model = Model(0)
+    model.tied |= {1, 2}
+    begin, wait = model.sequences.admit([claimed_job(n, "k", 5) for n in (1, 2, 3)])
+    model.buffer.put_ahead(wait)
+    model.buffer.put(begin)
+    first, second, third = Fence(1, 1), Fence(2, 1), Fence(3, 1)
+    assert taken(model.buffer) == [first]
+    model.sequences.hand_on(first)
+    assert taken(model.buffer) == [second]
+    recorded = model.permits.unrecorded(second)
+    assert recorded is not None
+    assert not recorded.done()
+    model.sequences.hand_on(second)
+    assert taken(model.buffer) == []
+    model.permits.forget([first, second])
+    model.sequences.dropped([first, second])
+    assert recorded.done()
+    assert taken(model.buffer) == [third]
+    assert model.permits.unrecorded(third) is None
+
+
+def taken(buffer: Buffer) -> list[Fence]:
+    """Take all that may begin."""
+    return [entry[2] for entry in iter(buffer.pop, None)]
 
 
 @pytest.mark.parametrize("by_clock", [True, False])

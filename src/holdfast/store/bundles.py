@@ -9,7 +9,7 @@ from itertools import accumulate
 import msgspec
 
 from holdfast.model.job import Tie
-from holdfast.store.attempts import LONGEST_AGO, Ended
+from holdfast.store.attempts import LONGEST_AGO, Ended, Turn
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, numbers, sparse
 
@@ -52,20 +52,17 @@ def complete_bundled(ended: Sequence[tuple[Tie, Ended]]) -> Statement[list[int]]
 
 def _told(ended: Sequence[Ended]) -> tuple[float | None, str, str]:
     """Return what a worker's clock shows, and when each began and ended of those that are told by it."""
-    began, ends = list[float | None](), list[float | None]()
+    if not any(one.turn for one in ended):
+        return None, "{}", "{}"
     now = time.monotonic()
     # What is told to be later than it was is so for all, and in the same order.
     earliest = now - LONGEST_AGO
-    for one in ended:
-        if one.turn is None:
-            began.append(None)
-            ends.append(None)
-            continue
-        began.append(max(one.turn.began, earliest) if one.turn.is_behind else one.turn.began)
-        ends.append(max(one.at, earliest))
-    if not any(ends):
-        return None, "{}", "{}"
-    return now, numbers(began), numbers(ends)
+    told = [one.turn and (_began(one.turn, earliest), max(one.at, earliest)) for one in ended]
+    return now, numbers([one and one[0] for one in told]), numbers([one and one[1] for one in told])
+
+
+def _began(turn: Turn, earliest: float) -> float:
+    return max(turn.began, earliest) if turn.is_behind else turn.began
 
 
 def _ended(rows: Sequence[Row]) -> list[int]:

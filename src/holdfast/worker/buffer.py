@@ -22,12 +22,12 @@ SINCE: Final = 3
 JOB: Final = 4
 # Better than every priority.
 FAVOURED = -1
-# A queue and a concurrency key of which several jobs are here.
-Sequence = tuple[str, str]
+# A queue and a concurrency key of which several jobs are here, one behind the other.
+KeyLine = tuple[str, str]
 
 
-def sequence_of(job: ClaimedJob) -> Sequence | None:
-    """Return with which others a job has to wait its turn; None: with none."""
+def line_of(job: ClaimedJob) -> KeyLine | None:
+    """Return in which line a job has to wait for its turn; None: in none."""
     return None if job.key is None else (job.queue, job.key)
 
 
@@ -41,7 +41,7 @@ class Buffer:
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
-        self._ahead: dict[str | Sequence, list[Entry]] = {}
+        self._ahead: dict[str | KeyLine, list[Entry]] = {}
         # How many of them wait for the turn of their key.
         self.in_sequence = 0
         self._waiters: list[asyncio.Future[None]] = []
@@ -68,10 +68,10 @@ class Buffer:
 
     def put_ahead(self, jobs: Iterable[ClaimedJob]) -> list[Fence]:
         """Add jobs that have no permit yet, or wait for the turn of their key; answers their attempts."""
-        added, grown = self._entered(jobs), dict[str | Sequence, list[Entry]]()
+        added, grown = self._entered(jobs), dict[str | KeyLine, list[Entry]]()
         for entry in added:
             job = entry[JOB]
-            line = sequence_of(job) or job.queue
+            line = line_of(job) or job.queue
             grown[line] = self._ahead.setdefault(line, [])
             grown[line].append(entry)
             self.in_sequence += job.key is not None
@@ -81,27 +81,31 @@ class Buffer:
 
     def in_line_of(self, queue: str) -> list[tuple[str, int]]:
         """Return the keys of a queue of which jobs wait here for their turn, with their best priority."""
-        lines = self._ahead.items()
         return [
             (line[1], entries[-1][PRIORITY])
-            for line, entries in lines
+            for line, entries in self._ahead.items()
             if isinstance(line, tuple) and line[0] == queue
         ]
 
-    def next_of(self, sequence: Sequence) -> ClaimedJob | None:
+    def next_of(self, line: KeyLine) -> ClaimedJob | None:
         """Return the best that waits for the turn of a key; None: nobody does."""
-        entries = self._ahead.get(sequence)
+        entries = self._ahead.get(line)
         return entries[-1][JOB] if entries else None
 
-    def go_on(self, sequence: Sequence) -> Fence:
+    def go_on(self, line: KeyLine) -> Fence:
         """Give the turn of a key to the best that waits for it, and return that."""
-        entries = self._ahead[sequence]
+        entries = self._ahead[line]
         entry = entries.pop()
         if not entries:
-            del self._ahead[sequence]
+            del self._ahead[line]
         self.in_sequence -= 1
         self._enter(entry)
         return entry[FENCE]
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait here without need of a permit: none where all wait for the turn of their key."""
+        return len(self._entries) and len(self._entries) + self.in_sequence
 
     def hand_on(self, queue: str, idle: int) -> ClaimedJob | None:
         """Give the permit of a job that has ended to the best that waits for one, and return that.

@@ -149,7 +149,7 @@ class Claimer(Service):
             return
         # Where the last claim took all there was, and we are told of what comes, there is no reason to look.
         low, may_find = self._prefetch.low, self.intake.has_more or not self._config.listens
-        has_room = may_find and self._waiting <= low and not self.draining
+        has_room = may_find and self._buffer.waiting <= low and not self.draining
         if has_room or self._overtaking.has_room(low):
             self.wake()
 
@@ -160,7 +160,7 @@ class Claimer(Service):
         self.openings.note({queue for queue in freed if queue is not None})
         # Only now has an ended job left its limit, and another may be claimed: at half of the buffer and of
         # what waits for permits, or at once where a permit was let go.
-        is_half = self._waiting <= self._half and (
+        is_half = self._buffer.waiting <= self._half and (
             self._sequences.let_go if self._limits.has_keyed else self._buffer.ahead <= self._half_ahead
         )
         if limited.queues and (has_room or is_half or self.draining):
@@ -260,11 +260,6 @@ class Claimer(Service):
             return 0.0
         return self._until_stale(await self._rest_after_all(found=found))
 
-    @property
-    def _waiting(self) -> int:
-        """How many jobs wait in the buffer: none where all of them wait for the turn of their key."""
-        return len(self._buffer) and len(self._buffer) + self._buffer.in_sequence
-
     def _room(self) -> tuple[int, int, int]:
         """Return how many slots are free, and how many jobs to claim: for these and ahead of them.
 
@@ -289,7 +284,7 @@ class Claimer(Service):
         if self._config.listens:
             # Elsewhere nothing urgent is announced, and would wait for as long as the buffer lasts.
             self._prefetch.waited(time.monotonic() - asked_at)
-        self._half, self._half_ahead = self._waiting // 2, self._buffer.ahead // 2
+        self._half, self._half_ahead = self._buffer.waiting // 2, self._buffer.ahead // 2
         self._called = False
         return bool(claimed)
 

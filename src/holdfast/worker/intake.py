@@ -165,11 +165,9 @@ class Intake:
 
     def _beside_own(self, demand: Demand) -> Demand:
         """Have a claim bring what is more urgent than jobs of its key that wait here for their turn."""
-        return (
-            replace(demand, own=self._buffer.in_line_of(demand.queues[0]))
-            if self._buffer.in_sequence
-            else demand
-        )
+        if not self._buffer.in_sequence:
+            return demand
+        return replace(demand, own=self._buffer.in_line_of(demand.queues[0]))
 
     def _demand(self, queues: tuple[str, ...], *, limit: int, free: int) -> Demand:
         return Demand(worker_id=self.worker_id, queues=queues, kinds=self._kinds, limit=limit, free=free)
@@ -210,9 +208,7 @@ class Intake:
             for job in held:
                 self._permits.granted(job, self._let_go, favoured=favoured)
             new, ahead = self._sequences.admit(new)
-            ahead += [job for job in new if job.ahead and job.key is None]
             self._held.take(self._buffer.put_ahead(ahead))
-            new = [job for job in new if not job.ahead or job.key is not None]
         self._held.take(self._buffer.put(new, favoured=favoured))
         if claimed:
             self._kept()

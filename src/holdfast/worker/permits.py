@@ -38,7 +38,7 @@ class Permits:
         self._buffer, self._most_ahead = buffer, most_ahead
         self.limited: Set[str] = frozenset()
         self.turnover = Turnover()
-        # Who was handed a permit by whom, as long as the database does not know of it.
+        # Who was handed a permit by whom and when, as long as the database does not know of it.
         self._heirs: dict[Fence, tuple[Fence, float]] = {}
         self._unrecorded: dict[Fence, asyncio.Future[Recorded]] = {}
 

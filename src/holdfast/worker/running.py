@@ -135,11 +135,8 @@ class Running(msgspec.Struct, eq=False):
     def began_by_clock(self) -> float:
         """The same where others of its key are told by the clock of their bundle, if they are written."""
         before = self.permit_recorded
-        return (
-            self.began
-            if before is None or not before.done() or before.result().is_exact
-            else self.began_apart
-        )
+        is_exact = before is None or not before.done() or before.result().is_exact
+        return self.began if is_exact else self.began_apart
 
     async def wait_for_turn(self) -> None:
         """Wait until the end of the one before it of its key is written, and tell of nothing before that."""

@@ -131,7 +131,8 @@ end
 $$;
 
 -- Locks and returns the next jobs of the keys that *heads* have, up to *most* of each, in order and of the head's priority; skips
--- rows that others have locked.  It looks at no more than *most* of a key, of whatever kind they are.  Only under the lock of the queue's limits, for one who has locked these heads.
+-- rows that others have locked.  It looks at no more than *most* of a key, of whatever kind they are.  Only under the lock of the
+-- queue's limits, for one who has locked these heads.
 create function holdfast.keyed_followers(queue text, kinds text[], heads bigint[], until bigint, most integer) returns bigint[]
 language sql
 as $$

@@ -103,7 +103,8 @@ as $$
 $$;
 
 -- Locks and returns the best job of each of the keys *mine* if it is more urgent than *than* says of that key; skips keys of which others
--- than *taker* hold one, rows that others have locked, and those of *chosen*.  Only under the lock of the queue's limits, for one who begins one after the other.
+-- than *taker* hold one, rows that others have locked, and those of *chosen*.  Only under the lock of the queue's limits, for one who
+-- begins one after the other.
 create function holdfast.keyed_urgent(queue text, kinds text[], taker bigint, mine text[], than integer[], chosen bigint[]) returns bigint[]
 language sql
 as $$
@@ -200,7 +201,8 @@ begin
         )
         select null, 1, 0, a.kind, a.queue, a.priority::integer, a.max_attempts, a.timeout, null, null, '{}', null, null, null,
                date_part('epoch', present), null, null, false, false, false, b.id, null, a.running::integer,
-               a.foremost::integer, a.job_ids::text, a.every_args, a.every_enqueued::text, a.every_extra, case when take_jobs.in_turn then a.keys end
+               a.foremost::integer, a.job_ids::text, a.every_args, a.every_enqueued::text, a.every_extra,
+               case when take_jobs.in_turn then a.keys end
         from alike a join bundled b on b.first = a.job_ids[1]
         loop
             taken := taken + cardinality(bundle.every_args);
