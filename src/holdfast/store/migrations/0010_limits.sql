@@ -314,7 +314,7 @@ begin
     if rule.max_running is not null then
         early := best[permits + 1:];
         bundling := '{}';
-    elsif rule.key_limit = 1 and in_a_row > 1 and cardinality(keyed.heads) > 0 then
+    elsif rule.key_limit = 1 and in_a_row > 1 and cardinality(keyed.heads) > 0 and keyed.until is not null then
         early := holdfast.keyed_followers(
             queue, kinds, best, keyed.until, least(in_a_row - 1, (room - cardinality(best)) / cardinality(keyed.heads)));
     end if;
