@@ -6,12 +6,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
+import psycopg
+import pytest
 from rich.console import Console
 
 from examples.forge import demo
+from examples.forge.scene import fleet
 from examples.forge.scene.github import LoopbackGitHub
 from examples.forge.scene.story import Scale
 from examples.forge.yard.act import Plan
@@ -66,3 +70,23 @@ def test_an_interrupted_demo_leaves_nothing_behind() -> None:
     _, alive = psutil.wait_procs(processes, timeout=10)
     assert len(processes) > 3
     assert alive == []
+
+
+def test_what_a_frozen_worker_sent_last_is_waited_for(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a job counts as held whose end is under way; what cannot go on is not waited for too long."""
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(dsn, application_name="holdfast worker", autocommit=True) as session,
+        psycopg.connect(dsn, autocommit=True) as connection,
+    ):
+        connection.execute("select pg_advisory_lock(7)")
+        sent = pool.submit(session.execute, "select pg_advisory_lock(7)")
+        waits = "select from pg_stat_activity where wait_event = 'advisory'"
+        while not connection.execute(waits).fetchall():
+            assert not sent.done()
+        monkeypatch.setattr(fleet, "PATIENCE", 0.05)
+        assert not fleet.are_done(connection)
+        connection.execute("select pg_advisory_unlock(7)")
+        monkeypatch.undo()
+        assert fleet.are_done(connection)
+        sent.result(timeout=10)

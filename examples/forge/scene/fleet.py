@@ -18,8 +18,11 @@ from examples.forge.settings import Settings
 SLOTS = 4
 # What a worker gets to finish its jobs, and what its process gets to end beyond that, in seconds.
 GRACE, BEYOND_GRACE = 10.0, 15.0
-# How long a frozen worker rests before we look, in seconds: a statement that it sent may still do something.
+# How long a frozen worker rests before we look, in seconds: what it sent last has to arrive.
 FROZEN = 0.05
+# How often we look whether all of that is done, and for how long, in seconds: one that waits for something
+# that the frozen worker has locked is not done before that goes on.
+LOOK_EVERY, PATIENCE = 0.01, 2.0
 
 _HELD = """
 select j.id, j.attempt, j.kind, j.state from holdfast.job_overview j
@@ -29,6 +32,11 @@ where w.pid = %s and j.state in ('claimed', 'running') order by j.id
 _BUSY = """
 select w.pid from holdfast.workers w join holdfast.job_overview j on j.worker_id = w.id
 where j.state = 'running' and w.state = 'online' group by w.pid order by count(*) desc, w.pid
+"""
+# Also the last statements of other workers, which end soon as well: sessions do not tell whose they are.
+_UNDER_WAY = """
+select exists (select from pg_stat_activity where application_name like 'holdfast worker%%'
+               and state = 'active' and query_start <= %s)
 """
 
 
@@ -115,14 +123,14 @@ class Fleet:
         process = self.processes[name]
         process.send_signal(signal.SIGSTOP)
         time.sleep(FROZEN)
-        if not any(job.state == "running" for job in _held(connection, process.pid)):
+        is_still = are_done(connection)
+        if not (is_still and any(job.state == "running" for job in _held(connection, process.pid))):
             process.send_signal(signal.SIGCONT)
             return None
         process.kill()
         self.exit_codes[name] = process.wait()
         del self.processes[name]
-        [(now,)] = connection.execute("select clock_timestamp()").fetchall()
-        return Death(name, process.pid, now, _held(connection, process.pid), self._ttl)
+        return Death(name, process.pid, _now(connection), _held(connection, process.pid), self._ttl)
 
     def stop(self) -> None:
         """Ask every worker to stop, and kill what has not within its grace."""
@@ -139,3 +147,19 @@ class Fleet:
 
 def _held(connection: Connection, pid: int) -> list[HeldJob]:
     return [HeldJob(*row) for row in connection.execute(_HELD, [pid])]
+
+
+def _now(connection: Connection) -> datetime:
+    now: datetime
+    [(now,)] = connection.execute("select clock_timestamp()").fetchall()
+    return now
+
+
+def are_done(connection: Connection) -> bool:
+    """Wait for what workers have sent until now; False: that takes too long."""
+    began, give_up_at = _now(connection), time.monotonic() + PATIENCE
+    while connection.execute(_UNDER_WAY, [began]).fetchall() == [(True,)]:
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(LOOK_EVERY)
+    return True
