@@ -33,7 +33,7 @@ class Fence(NamedTuple):
     attempt: int
 
 
-class Turn(NamedTuple):
+class Turn(msgspec.Struct, frozen=True, gc=False):
     """When the handler of an attempt *began*, by the monotonic clock, that has others of its key beside it.
 
     It *is_behind* one whose end was not known to be written when it ended itself.  *apart* is for how many

@@ -9,7 +9,7 @@ from itertools import accumulate
 import msgspec
 
 from holdfast.model.job import Tie
-from holdfast.store.attempts import LONGEST_AGO, Ended, Turn
+from holdfast.store.attempts import LONGEST_AGO, Ended
 from holdfast.store.sqlfile import blocks
 from holdfast.store.statement import Row, Statement, column, numbers, sparse
 
@@ -57,12 +57,16 @@ def _told(ended: Sequence[Ended]) -> tuple[float | None, str, str]:
     now = time.monotonic()
     # What is told to be later than it was is so for all, and in the same order.
     earliest = now - LONGEST_AGO
-    told = [one.turn and (_began(one.turn, earliest), max(one.at, earliest)) for one in ended]
-    return now, numbers([one and one[0] for one in told]), numbers([one and one[1] for one in told])
-
-
-def _began(turn: Turn, earliest: float) -> float:
-    return max(turn.began, earliest) if turn.is_behind else turn.began
+    began, at = list[float | None](), list[float | None]()
+    for one in ended:
+        turn = one.turn
+        if turn is None:
+            began.append(None)
+            at.append(None)
+        else:
+            began.append(max(turn.began, earliest) if turn.is_behind else turn.began)
+            at.append(max(one.at, earliest))
+    return now, numbers(began), numbers(at)
 
 
 def _ended(rows: Sequence[Row]) -> list[int]:

@@ -7,21 +7,23 @@ import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Set
 from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 from holdfast.model.job import ClaimedJob
 from holdfast.store.attempts import Fence
 
-# In the order in which entries are sorted.  A plain tuple: one is made for every job.
+# In the order in which entries are sorted, the best last.  A plain tuple: one is made for every job.
 Entry = tuple[int, int, Fence, float, ClaimedJob]
+# The less its priority and place are, the better is a job: both stand here below zero.
 PRIORITY: Final = 0
 PLACE: Final = 1
 FENCE: Final = 2
 # When it was put here, by the monotonic clock.
 SINCE: Final = 3
 JOB: Final = 4
-# Better than every priority.
-FAVOURED = -1
+# Better than every priority, which are none above 0 here.
+FAVOURED = 1
 # A queue and a concurrency key of which several jobs are here, one behind the other.
 KeyLine = tuple[str, str]
 
@@ -72,17 +74,19 @@ class Buffer:
         for entry in added:
             job = entry[JOB]
             line = line_of(job) or job.queue
-            grown[line] = self._ahead.setdefault(line, [])
-            grown[line].append(entry)
+            entries = grown.get(line)
+            if entries is None:
+                entries = grown[line] = self._ahead.setdefault(line, [])
+            entries.append(entry)
             self.in_sequence += job.key is not None
         for entries in grown.values():
-            entries.sort(reverse=True)
+            entries.sort()
         return [entry[FENCE] for entry in added]
 
     def in_line_of(self, queue: str) -> list[tuple[str, int]]:
         """Return the keys of a queue of which jobs wait here for their turn, with their best priority."""
         return [
-            (line[1], entries[-1][PRIORITY])
+            (line[1], -entries[-1][PRIORITY])
             for line, entries in self._ahead.items()
             if isinstance(line, tuple) and line[0] == queue
         ]
@@ -93,7 +97,7 @@ class Buffer:
         return entries[-1][JOB] if entries else None
 
     def go_on(self, line: KeyLine) -> Fence:
-        """Give the turn of a key to the best that waits for it, and return that."""
+        """Give the turn of a key to the best that waits for it, and return that; this wakes no slot."""
         entries = self._ahead[line]
         entry = entries.pop()
         if not entries:
@@ -110,22 +114,21 @@ class Buffer:
     def hand_on(self, queue: str, idle: int) -> ClaimedJob | None:
         """Give the permit of a job that has ended to the best that waits for one, and return that.
 
-        None also where others are next to run in each of *idle* slots: a permit is not kept unused.
+        None also where others are next to run in each of *idle* slots: a permit is not kept unused.  No slot
+        is woken: the one whose job has ended goes on.
         """
         entries = self._ahead.get(queue)
-        if not entries or (len(self._entries) >= idle and self._entries[-1] < entries[-1]):
+        if not entries or (len(self._entries) >= idle and self._entries[-1] > entries[-1]):
             return None
         entry = entries.pop()
         self._enter(entry)
         return entry[JOB]
 
     def _enter(self, entry: Entry) -> None:
-        if self._entries and self._entries[-1] < entry:
-            insort(self._entries, entry, key=_worse)
+        if self._entries and self._entries[-1] > entry:
+            insort(self._entries, entry)
         else:
             self._entries.append(entry)
-        if self._waiters:
-            self._wake(1)
 
     def permit(self, job: ClaimedJob, *, favoured: bool = False) -> bool:
         """Note that the database has given a job a permit; False: it does not wait here for one any more."""
@@ -142,7 +145,7 @@ class Buffer:
         added = self._entered(jobs)
         self._entries += [(FAVOURED, *entry[1:]) for entry in added] if favoured else added
         # What is in order already and what a claim brings are merged as they are: quicker than a heap.
-        self._entries.sort(reverse=True)
+        self._entries.sort()
         self._wake(len(self._entries))
         return [entry[FENCE] for entry in added]
 
@@ -150,7 +153,7 @@ class Buffer:
         now = time.monotonic()
         if self.is_empty:
             self._oldest = now
-        return [(job.priority, job.place, Fence(job.id, job.attempt), now, job) for job in jobs]
+        return [(-job.priority, -job.place, Fence(job.id, job.attempt), now, job) for job in jobs]
 
     def pop(self) -> Entry | None:
         """Take the best job; None: there is none."""
@@ -177,12 +180,12 @@ class Buffer:
     @property
     def worst(self) -> int:
         """The worst priority that waits here, 0 where nothing could be better than all of it."""
-        here = [entries[0][PRIORITY] for entries in (self._entries, *self._ahead.values()) if entries]
+        here = [-entries[0][PRIORITY] for entries in (self._entries, *self._ahead.values()) if entries]
         return max([0, *here])
 
     def better_than(self, priority: int) -> int:
         """Return how many jobs that a slot may take are more urgent than this."""
-        return len(self._entries) - bisect_right(self._entries, -priority, key=lambda entry: -entry[PRIORITY])
+        return len(self._entries) - bisect_right(self._entries, -priority, key=itemgetter(PRIORITY))
 
     @property
     def has_favoured(self) -> bool:
@@ -238,6 +241,11 @@ class Buffer:
         self.in_sequence -= sum(job.key is not None for job in taken)
         return taken
 
+    def wake(self) -> None:
+        """Wake a slot, if one waits and there is a job."""
+        if self._waiters and self._entries:
+            self._wake(1)
+
     def _wake(self, most: int) -> None:
         self.hunger(time.monotonic())
         while most > 0 and self._waiters:
@@ -245,7 +253,3 @@ class Buffer:
             if not waiter.done():
                 waiter.set_result(None)
                 most -= 1
-
-
-def _worse(entry: Entry) -> tuple[int, int, int]:
-    return -entry[PRIORITY], -entry[PLACE], -entry[FENCE].job_id

@@ -87,11 +87,12 @@ class Permits:
         if not self._heirs:
             return
         now = time.monotonic()
+        vaguely, exactly = Recorded(now, is_exact=False), Recorded(now, is_exact=True)
         for giver in givers:
             if giver in self._heirs:
                 heir, handed_on = self._heirs.pop(giver)
                 is_exact = by_clock and now - handed_on < LONGEST_AGO
-                self._unrecorded.pop(heir).set_result(Recorded(now, is_exact))
+                self._unrecorded.pop(heir).set_result(exactly if is_exact else vaguely)
 
     def granted(self, job: ClaimedJob, let_go: Callable[[str], object], *, favoured: bool) -> None:
         """Take over a permit that the database has given to a job which was claimed ahead.

@@ -16,7 +16,7 @@ from holdfast.rules.reports import is_recorded
 from holdfast.runtime.events import Events
 from holdfast.runtime.pauses import LONGEST_PAUSE, doubling
 from holdfast.store import attempts
-from holdfast.store.attempts import Ended, Fence, Returned, Turn
+from holdfast.store.attempts import Ended, Fence, Returned
 from holdfast.store.database import Database
 from holdfast.store.runs import Suspended
 from holdfast.store.statement import Statement
@@ -83,8 +83,7 @@ class Reporter:
             self._frees[fence] = frees
         recorded, turn = running.permit_recorded, None
         if running.claimed.key is not None:
-            is_behind = recorded is not None and not recorded.done()
-            turn = Turn(running.began_by_clock, is_behind, now - running.began_apart)
+            turn = running.turn(now)
             if type(decision) is Complete and not running.is_worked_on:
                 self.completed(fence)
         is_unordered = heir is None and turn is None and (recorded is None or recorded.done())

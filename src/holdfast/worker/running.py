@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.app.job import Job
 from holdfast.model.job import ClaimedJob
-from holdfast.store.attempts import Fence
+from holdfast.store.attempts import Fence, Turn
 
 
 class Cause(StrEnum):
@@ -137,6 +137,15 @@ class Running(msgspec.Struct, eq=False):
         before = self.permit_recorded
         is_exact = before is None or not before.done() or before.result().is_exact
         return self.began if is_exact else self.began_apart
+
+    def turn(self, now: float) -> Turn:
+        """Return what is told of a job with a key that ends *now*."""
+        before = self.permit_recorded
+        if before is None:
+            return Turn(self.began, False, now - self.began)
+        if not before.done():
+            return Turn(self.began, True, 0.0)
+        return Turn(self.began_by_clock, False, now - self.began_apart)
 
     async def wait_for_turn(self) -> None:
         """Wait until the end of the one before it of its key is written, and tell of nothing before that."""

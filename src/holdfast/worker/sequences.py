@@ -64,6 +64,7 @@ class Sequences:
                 continue
             elif self._buffer.next_of(line) is not None:
                 self._go_on(line)
+                self._buffer.wake()
             else:
                 del self._leading[line]
                 self.let_go = True

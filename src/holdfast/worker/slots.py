@@ -54,6 +54,8 @@ class Slots:
         self._stopping = False
         self._may_begin, self._allowed = may_begin, asyncio.Event()
         self._turns = Turns()
+        # By limited queue: what says that it has room.
+        self._tellers: dict[str, Callable[[], object]] = {}
 
     async def start(self) -> None:
         """Begin to take jobs."""
@@ -163,8 +165,11 @@ class Slots:
 
     def _teller(self, queue: str) -> Callable[[], object]:
         """Return what tells of room in a limited queue, from any thread, though the slot is taken still."""
-        tell = asyncio.get_running_loop().call_soon_threadsafe
-        return lambda: tell(self._reporter.acknowledged, {queue})
+        teller = self._tellers.get(queue)
+        if teller is None:
+            tell = asyncio.get_running_loop().call_soon_threadsafe
+            teller = self._tellers[queue] = lambda: tell(self._reporter.acknowledged, {queue})
+        return teller
 
     def _heir(self, running: Running, decision: Transition | None) -> Fence | None:
         """Hand the permit of an attempt on, if that has ended its job and nobody works on for it."""
