@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -305,6 +306,28 @@ async def test_in_one_bundle_the_next_begins_before_the_end_is_written() -> None
     assert recorded.done()
     assert taken(model.buffer) == [third]
     assert model.permits.unrecorded(third) is None
+
+
+async def test_a_turn_that_is_handed_on_wakes_no_slot_and_one_that_is_written_does() -> None:
+    """The slot whose job has ended goes on itself; behind an end that had to be written none does."""
+    model = Model(0)
+    model.tied |= {1, 2}
+    begin, wait = model.sequences.admit([claimed_job(n, "k", 5) for n in (1, 2, 3)])
+    model.buffer.put_ahead(wait)
+    model.buffer.put(begin)
+    first, second, third = Fence(1, 1), Fence(2, 1), Fence(3, 1)
+    assert taken(model.buffer) == [first]
+    idle = asyncio.create_task(model.buffer.take())
+    await asyncio.sleep(0)
+    model.sequences.hand_on(first)
+    assert taken(model.buffer) == [second]
+    now = time.monotonic()
+    waited = model.buffer.hunger(now)
+    assert model.buffer.hunger(now + 1.0) - waited == pytest.approx(1.0), "a slot was woken in vain"
+    model.permits.forget([first, second])
+    model.sequences.dropped([first, second])
+    async with asyncio.timeout(10):
+        assert (await idle)[2] == third
 
 
 def taken(buffer: Buffer) -> list[Fence]:
