@@ -8,6 +8,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -73,20 +74,26 @@ def test_an_interrupted_demo_leaves_nothing_behind() -> None:
 
 
 def test_what_a_frozen_worker_sent_last_is_waited_for(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a job counts as held whose end is under way; what cannot go on is not waited for too long."""
+    """Else a job counts as held whose end is under way; but who waits for a lock may wait for it."""
     with (
         ThreadPoolExecutor(1) as pool,
         psycopg.connect(dsn, application_name="holdfast worker", autocommit=True) as session,
         psycopg.connect(dsn, autocommit=True) as connection,
     ):
-        connection.execute("select pg_advisory_lock(7)")
-        sent = pool.submit(session.execute, "select pg_advisory_lock(7)")
-        waits = "select from pg_stat_activity where wait_event = 'advisory'"
-        while not connection.execute(waits).fetchall():
-            assert not sent.done()
+        sent = pool.submit(session.execute, "select pg_sleep(0.4)")
+        under_way(connection, "PgSleep")
         monkeypatch.setattr(fleet, "PATIENCE", 0.05)
         assert not fleet.are_done(connection)
-        connection.execute("select pg_advisory_unlock(7)")
-        monkeypatch.undo()
+        monkeypatch.setattr(fleet, "PATIENCE", 10.0)
         assert fleet.are_done(connection)
         sent.result(timeout=10)
+        connection.execute("select pg_advisory_lock(7)")
+        pool.submit(session.execute, "select pg_advisory_lock(7)")
+        under_way(connection, "advisory")
+        assert fleet.are_done(connection)
+
+
+def under_way(connection: psycopg.Connection[Any], event: str) -> None:
+    """Wait until a session waits for this event."""
+    while not connection.execute("select from pg_stat_activity where wait_event = %s", [event]).fetchall():
+        pass

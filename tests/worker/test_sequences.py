@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.model.job import ClaimedJob
 from holdfast.rules.bundling import Bundling
-from holdfast.store.attempts import Fence
+from holdfast.store.attempts import Fence, Turn
 from holdfast.testing import Probe
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.permits import Permits
@@ -343,12 +343,13 @@ async def test_who_follows_one_that_is_not_told_exactly_is_told_from_then_on(by_
     running = Running.now(claimed_job(2, "k", 5))
     running.permit_recorded = permits.unrecorded(heir)
     # Until that is known, it is told with it, and no earlier than any end that is told with it.
-    assert running.began_by_clock == running.began <= running.began_apart
+    now = time.monotonic()
+    assert running.turn(now) == Turn(running.began, True, 0.0)
     permits.forget([giver], by_clock=by_clock)
     assert running.permit_recorded is not None
-    recorded = running.permit_recorded.result()
-    assert running.began_apart == recorded.heard >= running.began
-    assert running.began_by_clock == (running.began if by_clock else recorded.heard)
+    heard = running.permit_recorded.result().heard
+    assert heard >= now
+    assert running.turn(heard) == Turn(running.began if by_clock else heard, False, 0.0)
 
 
 class Model:

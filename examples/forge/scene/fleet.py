@@ -20,9 +20,8 @@ SLOTS = 4
 GRACE, BEYOND_GRACE = 10.0, 15.0
 # How long a frozen worker rests before we look, in seconds: what it sent last has to arrive.
 FROZEN = 0.05
-# How often we look whether all of that is done, and for how long, in seconds: one that waits for something
-# that the frozen worker has locked is not done before that goes on.
-LOOK_EVERY, PATIENCE = 0.01, 2.0
+# How often we look whether all of that is done, and for how long, in seconds: well below any lease.
+LOOK_EVERY, PATIENCE = 0.01, 0.5
 
 _HELD = """
 select j.id, j.attempt, j.kind, j.state from holdfast.job_overview j
@@ -33,10 +32,12 @@ _BUSY = """
 select w.pid from holdfast.workers w join holdfast.job_overview j on j.worker_id = w.id
 where j.state = 'running' and w.state = 'online' group by w.pid order by count(*) desc, w.pid
 """
-# Also the last statements of other workers, which end soon as well: sessions do not tell whose they are.
+# Also those of other workers, for sessions do not tell whose they are.  What waits for a lock may wait for
+# one that the frozen worker has, and is not done before that is gone.
 _UNDER_WAY = """
-select exists (select from pg_stat_activity where application_name like 'holdfast worker%%'
-               and state = 'active' and query_start <= %s)
+select exists (select from pg_stat_activity where datname = current_database() and state = 'active'
+               and application_name like 'holdfast worker%%' and wait_event_type is distinct from 'Lock'
+               and query_start <= %s)
 """
 
 

@@ -15,9 +15,8 @@ from holdfast.store.attempts import Fence
 
 # In the order in which entries are sorted, the best last.  A plain tuple: one is made for every job.
 Entry = tuple[int, int, Fence, float, ClaimedJob]
-# The less its priority and place are, the better is a job: both stand here below zero.
+# Negated, like the place behind it: of both less is better.
 PRIORITY: Final = 0
-PLACE: Final = 1
 FENCE: Final = 2
 # When it was put here, by the monotonic clock.
 SINCE: Final = 3
@@ -242,9 +241,8 @@ class Buffer:
         return taken
 
     def wake(self) -> None:
-        """Wake a slot, if one waits and there is a job."""
-        if self._waiters and self._entries:
-            self._wake(1)
+        """Wake a slot, if one waits: there is a job for it."""
+        self._wake(1)
 
     def _wake(self, most: int) -> None:
         self.hunger(time.monotonic())

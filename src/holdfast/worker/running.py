@@ -123,21 +123,6 @@ class Running(msgspec.Struct, eq=False):
         """True where it may have an end of its own, or somebody works on for it."""
         return self.settlement is not Settlement.NONE or self.leftover is not None
 
-    @property
-    def began_apart(self) -> float:
-        """From when on no other of its key can be told to have run: now, where one is to be written yet."""
-        before = self.permit_recorded
-        if before is None or self.claimed.key is None:
-            return self.began
-        return max(self.began, before.result().heard) if before.done() else time.monotonic()
-
-    @property
-    def began_by_clock(self) -> float:
-        """The same where others of its key are told by the clock of their bundle, if they are written."""
-        before = self.permit_recorded
-        is_exact = before is None or not before.done() or before.result().is_exact
-        return self.began if is_exact else self.began_apart
-
     def turn(self, now: float) -> Turn:
         """Return what is told of a job with a key that ends *now*."""
         before = self.permit_recorded
@@ -145,13 +130,18 @@ class Running(msgspec.Struct, eq=False):
             return Turn(self.began, False, now - self.began)
         if not before.done():
             return Turn(self.began, True, 0.0)
-        return Turn(self.began_by_clock, False, now - self.began_apart)
+        apart, is_exact = self._began_apart(before), before.result().is_exact
+        return Turn(self.began if is_exact else apart, False, now - apart)
 
     async def wait_for_turn(self) -> None:
         """Wait until the end of the one before it of its key is written, and tell of nothing before that."""
         if self.claimed.key is not None and self.permit_recorded is not None:
             await asyncio.wait({self.permit_recorded})
-            self.began = self.began_apart
+            self.began = self._began_apart(self.permit_recorded)
+
+    def _began_apart(self, before: asyncio.Future[Recorded]) -> float:
+        """Return from when on no other of its key can be told to have run."""
+        return max(self.began, before.result().heard)
 
     @property
     def seconds(self) -> float:
