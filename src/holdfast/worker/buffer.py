@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from itertools import chain
 from operator import itemgetter
 from typing import Final
@@ -23,26 +23,22 @@ SINCE: Final = 3
 JOB: Final = 4
 # Better than every priority, which are none above 0 here.
 FAVOURED = 1
-# A queue and a concurrency key of which several jobs are here, one behind the other.
-KeyLine = tuple[str, str]
-
-
-def line_of(job: ClaimedJob) -> KeyLine | None:
-    """Return in which line a job has to wait for its turn; None: in none."""
-    return None if job.key is None else (job.queue, job.key)
+# A queue, and a concurrency key of which several jobs are here.
+QueueKey = tuple[str, str]
 
 
 class Buffer:
     """A list in order, the best job last, that slots wait on.
 
     Beside it, jobs claimed ahead of a permit of their limited queue: no slot gets them before `permit` or
-    `hand_on` have given them one.  And those ahead of the turn of their key, each before `go_on` has come to
-    it.
+    `hand_on` have given them one.  And those ahead of the turn of their key, a `line` for each: none before
+    `go_on` has come to it.
     """
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
-        self._ahead: dict[str | KeyLine, list[Entry]] = {}
+        self._ahead: dict[str, list[Entry]] = {}
+        self._lines: dict[QueueKey, list[Entry]] = {}
         # How many of them wait for the turn of their key.
         self.in_sequence = 0
         self._waiters: list[asyncio.Future[None]] = []
@@ -56,7 +52,7 @@ class Buffer:
     @property
     def is_empty(self) -> bool:
         """True where nothing waits here, with a permit or without."""
-        return not (self._entries or self.ahead)
+        return not (self._entries or self.in_sequence or self.ahead)
 
     @property
     def ahead(self) -> int:
@@ -69,38 +65,35 @@ class Buffer:
 
     def put_ahead(self, jobs: Iterable[ClaimedJob]) -> list[Fence]:
         """Add jobs that have no permit yet, or wait for the turn of their key; answers their attempts."""
-        added, grown = self._entered(jobs), dict[str | KeyLine, list[Entry]]()
+        added = self._entered(jobs)
         for entry in added:
             job = entry[JOB]
-            line = line_of(job) or job.queue
-            entries = grown.get(line)
-            if entries is None:
-                entries = grown[line] = self._ahead.setdefault(line, [])
-            entries.append(entry)
-            self.in_sequence += job.key is not None
-        for entries in grown.values():
-            entries.sort()
+            if job.key is None:
+                insort(self._ahead.setdefault(job.queue, []), entry)
+            else:
+                insort(self.line((job.queue, job.key)), entry)
+                self.in_sequence += 1
         return [entry[FENCE] for entry in added]
+
+    def line(self, key: QueueKey) -> list[Entry]:
+        """Return those that wait for the turn of a key, the best last: one list until `end_line`."""
+        return self._lines.setdefault(key, [])
+
+    def end_line(self, key: QueueKey) -> None:
+        """Forget the line of a key, in which nobody waits."""
+        del self._lines[key]
 
     def in_line_of(self, queue: str) -> list[tuple[str, int]]:
         """Return the keys of a queue of which jobs wait here for their turn, with their best priority."""
         return [
-            (line[1], -entries[-1][PRIORITY])
-            for line, entries in self._ahead.items()
-            if isinstance(line, tuple) and line[0] == queue
+            (key, -entries[-1][PRIORITY])
+            for (its_queue, key), entries in self._lines.items()
+            if entries and its_queue == queue
         ]
 
-    def next_of(self, line: KeyLine) -> ClaimedJob | None:
-        """Return the best that waits for the turn of a key; None: nobody does."""
-        entries = self._ahead.get(line)
-        return entries[-1][JOB] if entries else None
-
-    def go_on(self, line: KeyLine) -> Fence:
-        """Give the turn of a key to the best that waits for it, and return that; this wakes no slot."""
-        entries = self._ahead[line]
-        entry = entries.pop()
-        if not entries:
-            del self._ahead[line]
+    def go_on(self, line: list[Entry]) -> Fence:
+        """Give the turn of a key to the best in its line, and return that; this wakes no slot."""
+        entry = line.pop()
         self.in_sequence -= 1
         self._enter(entry)
         return entry[FENCE]
@@ -179,7 +172,7 @@ class Buffer:
     @property
     def worst(self) -> int:
         """The worst priority that waits here, 0 where nothing could be better than all of it."""
-        here = [-entries[0][PRIORITY] for entries in (self._entries, *self._ahead.values()) if entries]
+        here = [-entries[0][PRIORITY] for entries in self._all() if entries]
         return max([0, *here])
 
     def better_than(self, priority: int) -> int:
@@ -207,9 +200,7 @@ class Buffer:
         if self._oldest > limit:
             return []
         given = self._without(lambda entry: entry[SINCE] <= limit)
-        self._oldest = min(
-            (entry[SINCE] for entry in chain(self._entries, *self._ahead.values())), default=limit
-        )
+        self._oldest = min((entry[SINCE] for entry in chain.from_iterable(self._all())), default=limit)
         return given
 
     def give_up_of(self, queues: Set[str]) -> list[ClaimedJob]:
@@ -232,13 +223,16 @@ class Buffer:
 
     def _without_ahead(self, unwanted: Callable[[Entry], bool]) -> list[ClaimedJob]:
         taken: list[ClaimedJob] = []
-        for line, entries in tuple(self._ahead.items()):
-            taken += [entry[JOB] for entry in reversed(entries) if unwanted(entry)]
-            self._ahead[line] = [entry for entry in entries if not unwanted(entry)]
-            if not self._ahead[line]:
-                del self._ahead[line]
+        for entries in chain(self._ahead.values(), self._lines.values()):
+            if going := [entry[JOB] for entry in reversed(entries) if unwanted(entry)]:
+                taken += going
+                # In place: others have this list.
+                entries[:] = [entry for entry in entries if not unwanted(entry)]
         self.in_sequence -= sum(job.key is not None for job in taken)
         return taken
+
+    def _all(self) -> Iterator[list[Entry]]:
+        return chain([self._entries], self._ahead.values(), self._lines.values())
 
     def wake(self) -> None:
         """Wake a slot, if one waits: there is a job for it."""

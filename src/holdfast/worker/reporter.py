@@ -281,8 +281,9 @@ class Reporter:
         self._events.emit("attempts.reported", batch=batch, accepted=len(accepted), stale=stale)
         freed = set[str | None]()
         if self._frees:
-            freed = {self._frees[fence] for fence in fences if fence in self._frees}
-            # Who was declared lost meanwhile is reported by nobody.
+            freed = {self._frees.pop(fence) for fence in fences if fence in self._frees}
             held = self._held.fences
-            self._frees = {fence: queue for fence, queue in self._frees.items() if fence in held}
+            if len(self._frees) > len(held):
+                # Who was declared lost meanwhile is reported by nobody.
+                self._frees = {fence: queue for fence, queue in self._frees.items() if fence in held}
         self.acknowledged(freed)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from holdfast.model.job import ClaimedJob
 from holdfast.store.attempts import Fence
-from holdfast.worker.buffer import Buffer, KeyLine, line_of
+from holdfast.worker.buffer import FENCE, Buffer, Entry, QueueKey
 from holdfast.worker.bundles import Bundles
 from holdfast.worker.permits import Permits
 
@@ -22,8 +24,9 @@ class Sequences:
 
     def __init__(self, buffer: Buffer, permits: Permits, bundles: Bundles) -> None:
         self._buffer, self._permits, self._bundles = buffer, permits, bundles
-        self._leading: dict[KeyLine, Fence] = {}
-        self._lines: dict[Fence, KeyLine] = {}
+        self._lines: dict[QueueKey, _Line] = {}
+        # Who leads or has led, until its end is written.
+        self._leaders: dict[Fence, _Line] = {}
         # Whether a key that leads to nobody here was let go since this was last set.
         self.let_go = False
 
@@ -34,45 +37,51 @@ class Sequences:
         """
         begin, wait = list[ClaimedJob](), list[ClaimedJob]()
         for job in jobs:
-            line = line_of(job)
-            if line is None:
+            if job.key is None:
                 (wait if job.ahead else begin).append(job)
-            elif line in self._leading:
+            elif (key := (job.queue, job.key)) in self._lines:
                 wait.append(job)
             else:
-                self._lead(line, Fence(job.id, job.attempt))
+                leading = Fence(job.id, job.attempt)
+                self._lines[key] = self._leaders[leading] = _Line(key, self._buffer.line(key), leading)
                 begin.append(job)
         return begin, wait
 
     def hand_on(self, giver: Fence) -> None:
         """Let the next of its key begin, for one that has completed, if nobody has to wait for its end."""
-        line = self._lines.get(giver)
-        following = None if line is None else self._buffer.next_of(line)
-        if line is None or following is None or not self._bundles.share(giver.job_id, following.id):
-            return
-        self._permits.follow(giver, self._go_on(line))
+        line = self._leaders.get(giver)
+        if line is not None and line.waiting:
+            following = line.waiting[-1][FENCE]
+            if self._bundles.share(giver.job_id, following.job_id):
+                self._go_on(line)
+                self._permits.follow(giver, following)
 
     def dropped(self, fences: Iterable[Fence]) -> None:
         """Go on behind attempts that are not this worker's any more: what became of them is written."""
         for fence in fences:
-            line = self._lines.pop(fence, None)
+            line = self._leaders.pop(fence, None)
             if line is None:
                 # It may have had a key of which there was no other.
                 self.let_go = True
-            elif self._leading.get(line) != fence:
+            elif line.leading != fence:
                 # It has handed its turn on.
                 continue
-            elif self._buffer.next_of(line) is not None:
+            elif line.waiting:
                 self._go_on(line)
                 self._buffer.wake()
             else:
-                del self._leading[line]
+                del self._lines[line.key]
+                self._buffer.end_line(line.key)
                 self.let_go = True
 
-    def _go_on(self, line: KeyLine) -> Fence:
-        heir = self._buffer.go_on(line)
-        self._lead(line, heir)
-        return heir
+    def _go_on(self, line: _Line) -> None:
+        line.leading = self._buffer.go_on(line.waiting)
+        self._leaders[line.leading] = line
 
-    def _lead(self, line: KeyLine, fence: Fence) -> None:
-        self._leading[line], self._lines[fence] = fence, line
+
+class _Line(msgspec.Struct):
+    """The jobs of one key that are here: the one that leads it, and those that wait in the buffer."""
+
+    key: QueueKey
+    waiting: list[Entry]
+    leading: Fence
