@@ -16,6 +16,7 @@ from holdfast.rules.bundling import Bundling
 from holdfast.store.attempts import Fence, Turn
 from holdfast.testing import Probe
 from holdfast.worker.buffer import Buffer
+from holdfast.worker.claimer import Claimer
 from holdfast.worker.permits import Permits
 from holdfast.worker.prefetch import Prefetch
 from holdfast.worker.running import Running
@@ -223,6 +224,28 @@ async def test_in_a_bundle_nobody_waits_for_the_end_of_another_to_be_written(
     await ended(scene, eventually)
     assert gate.order == [0, 1, 2, 3, 4]
     assert await recorded_at_once(scene) == 1
+
+
+async def test_a_claim_whose_jobs_mostly_wait_for_their_turn_is_followed_by_the_next(
+    client: holdfast.Client, work: Any, scene: Scene, eventually: Any, gate: Any, monkeypatch: Any
+) -> None:
+    """It has read as far as it was to, and there may be more keys behind: it does not rest."""
+
+    async def rest(claimer: Claimer, *, found: bool) -> float:
+        await gate.go.wait()
+        return await rest_after_all(claimer, found=found)
+
+    rest_after_all = Claimer._rest_after_all
+    monkeypatch.setattr(Claimer, "_rest_after_all", rest)
+    monkeypatch.setattr(Prefetch, "in_a_row", 10)
+    monkeypatch.setattr(Prefetch, "measure", lambda ahead: setattr(ahead, "room", 3000))
+    jobs = (gate.it.job(n).with_options(concurrency_key=f"k{n // 10}") for n in range(2000))
+    await client.enqueue_many(jobs)
+    await work(gate.app, slots=5)
+    await eventually(lambda: scene.db.value(f"{HELD} having count(*) > 1600"))
+    gate.go.set()
+    await ended(scene, eventually)
+    assert sorted(gate.order) == list(range(2000))
 
 
 async def test_a_worker_that_drains_gives_back_what_waits_for_its_turn(
