@@ -80,20 +80,23 @@ def test_what_a_frozen_worker_sent_last_is_waited_for(dsn: str, monkeypatch: pyt
         psycopg.connect(dsn, application_name="holdfast worker", autocommit=True) as session,
         psycopg.connect(dsn, autocommit=True) as connection,
     ):
-        sent = pool.submit(session.execute, "select pg_sleep(0.4)")
-        under_way(connection, "PgSleep")
+        pid = session.info.backend_pid
+        sent = pool.submit(session.execute, "select pg_sleep(60)")
+        under_way(connection, pid, "PgSleep")
         monkeypatch.setattr(fleet, "PATIENCE", 0.05)
         assert not fleet.are_done(connection)
         monkeypatch.setattr(fleet, "PATIENCE", 10.0)
+        connection.execute("select pg_cancel_backend(%s)", [pid])
         assert fleet.are_done(connection)
-        sent.result(timeout=10)
+        assert isinstance(sent.exception(), psycopg.errors.QueryCanceled)
         connection.execute("select pg_advisory_lock(7)")
         pool.submit(session.execute, "select pg_advisory_lock(7)")
-        under_way(connection, "advisory")
+        under_way(connection, pid, "advisory")
         assert fleet.are_done(connection)
 
 
-def under_way(connection: psycopg.Connection[Any], event: str) -> None:
+def under_way(connection: psycopg.Connection[Any], pid: int, event: str) -> None:
     """Wait until a session waits for this event."""
-    while not connection.execute("select from pg_stat_activity where wait_event = %s", [event]).fetchall():
+    waits = "select from pg_stat_activity where pid = %s and wait_event = %s"
+    while not connection.execute(waits, [pid, event]).fetchall():
         pass

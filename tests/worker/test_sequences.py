@@ -15,6 +15,7 @@ from holdfast.model.job import ClaimedJob
 from holdfast.rules.bundling import Bundling
 from holdfast.store.attempts import Fence, Turn
 from holdfast.testing import Probe
+from holdfast.worker import claimer
 from holdfast.worker.buffer import Buffer
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.permits import Permits
@@ -229,19 +230,21 @@ async def test_in_a_bundle_nobody_waits_for_the_end_of_another_to_be_written(
 async def test_a_claim_whose_jobs_mostly_wait_for_their_turn_is_followed_by_the_next(
     client: holdfast.Client, work: Any, scene: Scene, eventually: Any, gate: Any, monkeypatch: Any
 ) -> None:
-    """It has read as far as it was to, and there may be more keys behind: it does not rest."""
+    """It has read as far as it was to, and there may be more keys behind: who lacks keys does not rest."""
 
-    async def rest(claimer: Claimer, *, found: bool) -> float:
+    async def rest(resting: Claimer, *, found: bool) -> float:
         await gate.go.wait()
-        return await rest_after_all(claimer, found=found)
+        return await rest_after_all(resting, found=found)
 
     rest_after_all = Claimer._rest_after_all
     monkeypatch.setattr(Claimer, "_rest_after_all", rest)
+    # Nothing is given back meanwhile.
+    monkeypatch.setattr(claimer, "STALE", 60.0)
     monkeypatch.setattr(Prefetch, "in_a_row", 10)
     monkeypatch.setattr(Prefetch, "measure", lambda ahead: setattr(ahead, "room", 3000))
     jobs = (gate.it.job(n).with_options(concurrency_key=f"k{n // 10}") for n in range(2000))
     await client.enqueue_many(jobs)
-    await work(gate.app, slots=5)
+    await work(gate.app, slots=250)
     await eventually(lambda: scene.db.value(f"{HELD} having count(*) > 1600"))
     gate.go.set()
     await ended(scene, eventually)
@@ -351,6 +354,26 @@ async def test_a_turn_that_is_handed_on_wakes_no_slot_and_one_that_is_written_do
     model.sequences.dropped([first, second])
     async with asyncio.timeout(10):
         assert (await idle)[2] == third
+
+
+def test_who_has_as_many_keys_as_it_can_run_or_looked_in_vain_does_not_look_for_more() -> None:
+    """Else it would take more than its share of scarce keys, or read the whole line again and again."""
+    model = Model(0)
+    begin, wait = model.sequences.admit([claimed_job(n, f"k{n % 3}", 5) for n in range(30)])
+    model.buffer.put_ahead(wait)
+    sequences = model.sequences
+    sequences.brought(30, 31, slots=4)
+    assert not sequences.look_behind, "less than it wanted: there is no more"
+    sequences.brought(30, 30, slots=4)
+    assert sequences.look_behind
+    sequences.brought(0, 30, slots=4)
+    assert not sequences.look_behind
+    sequences.brought(30, 30, slots=4)
+    assert not sequences.look_behind, "it has just looked in vain"
+    model.buffer.put(begin)
+    fresh = Sequences(model.buffer, model.permits, SimpleNamespace())
+    fresh.brought(30, 30, slots=4)
+    assert not fresh.look_behind, "three wait for a slot"
 
 
 def taken(buffer: Buffer) -> list[Fence]:
@@ -473,3 +496,4 @@ async def test_by_whatever_way_it_is_nobodys_turn_twice_and_nobody_is_forgotten(
     assert model.done == set(range(1, model.number + 1))
     assert model.buffer.is_empty
     assert model.buffer.in_sequence == 0
+    assert model.buffer._lines == model.sequences._lines == model.sequences._leaders == {}

@@ -71,7 +71,7 @@ class Buffer:
             if job.key is None:
                 insort(self._ahead.setdefault(job.queue, []), entry)
             else:
-                insort(self.line((job.queue, job.key)), entry)
+                insort(self._lines[job.queue, job.key], entry)
                 self.in_sequence += 1
         return [entry[FENCE] for entry in added]
 
@@ -213,29 +213,18 @@ class Buffer:
         def is_it(entry: Entry) -> bool:
             return entry[FENCE] == (job_id, attempt)
 
-        return bool(self._without_ahead(is_it) or (not ahead and self._without(is_it)))
+        return bool(_take_out(self._ahead.values(), is_it) or (not ahead and self._without(is_it)))
 
     def _without(self, unwanted: Callable[[Entry], bool]) -> list[ClaimedJob]:
-        taken = [entry for entry in self._entries if unwanted(entry)]
-        if taken:
-            self._entries = [entry for entry in self._entries if not unwanted(entry)]
-        return [entry[JOB] for entry in reversed(taken)] + self._without_ahead(unwanted)
-
-    def _without_ahead(self, unwanted: Callable[[Entry], bool]) -> list[ClaimedJob]:
-        taken: list[ClaimedJob] = []
-        for entries in chain(self._ahead.values(), self._lines.values()):
-            if going := [entry[JOB] for entry in reversed(entries) if unwanted(entry)]:
-                taken += going
-                # In place: others have this list.
-                entries[:] = [entry for entry in entries if not unwanted(entry)]
-        self.in_sequence -= sum(job.key is not None for job in taken)
-        return taken
+        from_lines = _take_out(self._lines.values(), unwanted)
+        self.in_sequence -= len(from_lines)
+        return _take_out([self._entries], unwanted) + _take_out(self._ahead.values(), unwanted) + from_lines
 
     def _all(self) -> Iterator[list[Entry]]:
         return chain([self._entries], self._ahead.values(), self._lines.values())
 
     def wake(self) -> None:
-        """Wake a slot, if one waits: there is a job for it."""
+        """Wake a slot, if one waits, for a job that has come by `go_on`."""
         self._wake(1)
 
     def _wake(self, most: int) -> None:
@@ -245,3 +234,13 @@ class Buffer:
             if not waiter.done():
                 waiter.set_result(None)
                 most -= 1
+
+
+def _take_out(lists: Iterable[list[Entry]], unwanted: Callable[[Entry], bool]) -> list[ClaimedJob]:
+    """Take what is unwanted out of each of these, best first; in place, for others may have a list too."""
+    taken: list[ClaimedJob] = []
+    for entries in lists:
+        if going := [entry[JOB] for entry in reversed(entries) if unwanted(entry)]:
+            taken += going
+            entries[:] = [entry for entry in entries if not unwanted(entry)]
+    return taken

@@ -255,7 +255,7 @@ class Claimer(Service):
         found = await self._claim(free, wanted, more)
         if found:
             self._wake_level.busy()
-        if self.intake.has_more:
+        if self.intake.has_more or self._sequences.look_behind:
             await self._wake_level.stay_awake()
             return 0.0
         return self._until_stale(await self._rest_after_all(found=found))
@@ -278,6 +278,7 @@ class Claimer(Service):
         self._sequences.let_go = False
         in_a_row = self._prefetch.in_a_row
         claimed = await self.intake.claim(queues, free=free, wanted=wanted, more=more, in_a_row=in_a_row)
+        self._sequences.brought(len(claimed), wanted, slots=self._slots.count)
         if self.intake.has_more and len(queues) > 1:
             limits = self._limits.known
             self._order = turned(queues, {job.queue for job in claimed}, limits.queues if limits else queues)

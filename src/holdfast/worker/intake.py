@@ -96,7 +96,7 @@ class Intake:
         demand = self._demand(queues, limit=wanted, free=free)
         limited = await self.limits.read(queues)
         plain = tuple(queue for queue in queues if queue not in limited.queues)
-        claimed, taken, lined = list[ClaimedJob](), 0, 0
+        claimed, taken = list[ClaimedJob](), 0
         # Those without limits are asked together, when it is the turn of the first of them.
         for asked in dict.fromkeys((queue,) if queue in limited.queues else plain for queue in queues):
             queue, favoured = asked[0], False
@@ -117,9 +117,7 @@ class Intake:
                     self._openings.looked(queue, asked_at)
                 taken += self._keep(part.worker_id, found, more=ahead, favoured=favoured)
                 claimed += found
-                lined += sum(job.key is not None for job in found)
-        # Where many wait for the turn of their key, few keys were seen, and there may be others behind.
-        self.has_more = max(taken, lined) >= wanted
+        self.has_more = taken >= wanted
         self._tell(claimed)
         return claimed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 import msgspec
@@ -11,6 +12,9 @@ from holdfast.store.attempts import Fence
 from holdfast.worker.buffer import FENCE, Buffer, Entry, QueueKey
 from holdfast.worker.bundles import Bundles
 from holdfast.worker.permits import Permits
+
+# Who looked in vain for more keys does not do so again for this many seconds.
+PATIENCE = 1.0
 
 
 class Sequences:
@@ -29,6 +33,21 @@ class Sequences:
         self._leaders: dict[Fence, _Line] = {}
         # Whether a key that leads to nobody here was let go since this was last set.
         self.let_go = False
+        # Whether to claim again at once: the last claim has read as far as it was to, and brought few keys.
+        self.look_behind = False
+        self._in_vain_at = -PATIENCE
+
+    def brought(self, jobs: int, wanted: int, *, slots: int) -> None:
+        """Note how many *jobs* a claim has brought that *wanted* so many of different keys.
+
+        Where many of these wait for their turn, and next to none for a slot, there may be keys that nobody
+        has behind what was read.  A worker with as many keys as it can run leaves them to others.
+        """
+        now = time.monotonic()
+        if self.look_behind and not jobs:
+            self._in_vain_at = now
+        lacks_keys = self._buffer.in_sequence > 0 and len(self._buffer) < slots // 2
+        self.look_behind = jobs >= wanted and lacks_keys and now - self._in_vain_at >= PATIENCE
 
     def admit(self, jobs: Iterable[ClaimedJob]) -> tuple[list[ClaimedJob], list[ClaimedJob]]:
         """Divide newly claimed jobs, best first, into those that may begin and those that have to wait.
