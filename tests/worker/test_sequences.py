@@ -362,17 +362,17 @@ def test_who_has_as_many_keys_as_it_can_run_or_looked_in_vain_does_not_look_for_
     begin, wait = model.sequences.admit([claimed_job(n, f"k{n % 3}", 5) for n in range(30)])
     model.buffer.put_ahead(wait)
     sequences = model.sequences
-    sequences.brought(30, 31, slots=4)
+    sequences.brought(30, 31, slots=3, busy=3)
     assert not sequences.look_behind, "less than it wanted: there is no more"
-    sequences.brought(30, 30, slots=4)
+    sequences.brought(30, 30, slots=3, busy=3)
     assert sequences.look_behind
-    sequences.brought(0, 30, slots=4)
+    sequences.brought(0, 30, slots=3, busy=3)
     assert not sequences.look_behind
-    sequences.brought(30, 30, slots=4)
+    sequences.brought(30, 30, slots=3, busy=3)
     assert not sequences.look_behind, "it has just looked in vain"
     model.buffer.put(begin)
     fresh = Sequences(model.buffer, model.permits, SimpleNamespace())
-    fresh.brought(30, 30, slots=4)
+    fresh.brought(30, 30, slots=3, busy=3)
     assert not fresh.look_behind, "three wait for a slot"
 
 
@@ -496,4 +496,5 @@ async def test_by_whatever_way_it_is_nobodys_turn_twice_and_nobody_is_forgotten(
     assert model.done == set(range(1, model.number + 1))
     assert model.buffer.is_empty
     assert model.buffer.in_sequence == 0
-    assert model.buffer._lines == model.sequences._lines == model.sequences._leaders == {}
+    for kept in (model.buffer._lines, model.sequences._lines, model.sequences._leaders):
+        assert kept == {}

@@ -278,7 +278,7 @@ class Claimer(Service):
         self._sequences.let_go = False
         in_a_row = self._prefetch.in_a_row
         claimed = await self.intake.claim(queues, free=free, wanted=wanted, more=more, in_a_row=in_a_row)
-        self._sequences.brought(len(claimed), wanted, slots=self._slots.count)
+        self._sequences.brought(len(claimed), wanted, slots=self._slots.count, busy=self._slots.busy)
         if self.intake.has_more and len(queues) > 1:
             limits = self._limits.known
             self._order = turned(queues, {job.queue for job in claimed}, limits.queues if limits else queues)

@@ -37,16 +37,16 @@ class Sequences:
         self.look_behind = False
         self._in_vain_at = -PATIENCE
 
-    def brought(self, jobs: int, wanted: int, *, slots: int) -> None:
+    def brought(self, jobs: int, wanted: int, *, slots: int, busy: int) -> None:
         """Note how many *jobs* a claim has brought that *wanted* so many of different keys.
 
-        Where many of these wait for their turn, and next to none for a slot, there may be keys that nobody
-        has behind what was read.  A worker with as many keys as it can run leaves them to others.
+        Where many of these wait for their turn, and few for one of its *slots*, there may be keys that nobody
+        has behind what was read.  A worker with twice as many as it can run leaves them to others.
         """
         now = time.monotonic()
         if self.look_behind and not jobs:
             self._in_vain_at = now
-        lacks_keys = self._buffer.in_sequence > 0 and len(self._buffer) < slots // 2
+        lacks_keys = self._buffer.in_sequence > 0 and busy + len(self._buffer) < 2 * slots
         self.look_behind = jobs >= wanted and lacks_keys and now - self._in_vain_at >= PATIENCE
 
     def admit(self, jobs: Iterable[ClaimedJob]) -> tuple[list[ClaimedJob], list[ClaimedJob]]:
