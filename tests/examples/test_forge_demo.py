@@ -21,6 +21,19 @@ from examples.forge.scene.github import LoopbackGitHub
 from examples.forge.scene.story import Scale
 from examples.forge.yard.act import Plan
 
+AT_WORK = """
+    with enqueued as (select holdfast.enqueue('it') as id), worker as (
+        insert into holdfast.workers (name, host, pid, version, queues, kinds, slots, ttl, started_at,
+                                      renewed_at, expires_at)
+        values ('w', 'h', %s, '0', '{default}', '{it}', 1, '1 h', now(), now(), now() + interval '1 h')
+        returning id
+    )
+    select enqueued.id, worker.id from enqueued, worker
+"""
+CLAIMED = """
+    update holdfast.live_jobs set worker_id = %s, attempt = 1, state = 'running', claimed_at = now()
+    where job_id = %s
+"""
 SMALL = Scale(
     pushes=15, clients=2, repositories=2, workers=2, refs_at_once=20, rankings=1, ttl=1.5, patience=90.0
 )
@@ -93,6 +106,36 @@ def test_what_a_frozen_worker_sent_last_is_waited_for(dsn: str, monkeypatch: pyt
         pool.submit(session.execute, "select pg_advisory_lock(7)")
         under_way(connection, pid, "advisory")
         assert fleet.are_done(connection)
+
+
+def test_a_worker_is_killed_only_when_what_it_sent_last_is_done(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what it held when it died is not what we saw; and who is not killed goes on."""
+    settings = demo.opened(tmp_path, dsn, "http://127.0.0.1:9").settings
+    dsn = settings.database_url
+    workers = fleet.Fleet(settings, tmp_path, workers=0, ttl=1.5)
+    process = workers.processes["worker-1"] = subprocess.Popen(["sleep", "600"])
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(dsn, application_name="holdfast worker", autocommit=True) as session,
+        psycopg.connect(dsn, autocommit=True) as connection,
+        workers,
+    ):
+        [(job, worker)] = connection.execute(AT_WORK, [process.pid]).fetchall()
+        assert connection.execute(CLAIMED, [worker, job]).rowcount == 1
+        sent = pool.submit(session.execute, "select pg_sleep(60)")
+        under_way(connection, session.info.backend_pid, "PgSleep")
+        monkeypatch.setattr(fleet, "PATIENCE", 0.05)
+        assert workers.kill_one_at_work(connection) is None
+        assert psutil.Process(process.pid).status() != psutil.STATUS_STOPPED
+        monkeypatch.setattr(fleet, "PATIENCE", 10.0)
+        connection.execute("select pg_cancel_backend(%s)", [session.info.backend_pid])
+        assert isinstance(sent.exception(), psycopg.errors.QueryCanceled)
+        death = workers.kill_one_at_work(connection)
+        assert death is not None
+        assert [held.job_id for held in death.held] == [job]
+        assert process.returncode == -signal.SIGKILL
 
 
 def under_way(connection: psycopg.Connection[Any], pid: int, event: str) -> None:

@@ -31,8 +31,8 @@ class Buffer:
     """A list in order, the best job last, that slots wait on.
 
     Beside it, jobs claimed ahead of a permit of their limited queue: no slot gets them before `permit` or
-    `hand_on` have given them one.  And those ahead of the turn of their key, a `line` for each: none before
-    `go_on` has come to it.
+    `hand_on` have given them one.  And those ahead of the turn of their key, each in the line of its key:
+    none before `go_on` has come to it.
     """
 
     def __init__(self) -> None:
@@ -75,9 +75,14 @@ class Buffer:
                 self.in_sequence += 1
         return [entry[FENCE] for entry in added]
 
-    def line(self, key: QueueKey) -> list[Entry]:
-        """Return those that wait for the turn of a key, the best last: one list until `end_line`."""
-        return self._lines.setdefault(key, [])
+    def has_line(self, key: QueueKey) -> bool:
+        """True where a key has a line, though nobody may wait in it."""
+        return key in self._lines
+
+    def open_line(self, key: QueueKey) -> list[Entry]:
+        """Make a line of those that wait for the turn of a key, the best last: one list until `end_line`."""
+        line = self._lines[key] = []
+        return line
 
     def end_line(self, key: QueueKey) -> None:
         """Forget the line of a key, in which nobody waits."""
@@ -138,7 +143,7 @@ class Buffer:
         self._entries += [(FAVOURED, *entry[1:]) for entry in added] if favoured else added
         # What is in order already and what a claim brings are merged as they are: quicker than a heap.
         self._entries.sort()
-        self._wake(len(self._entries))
+        self.wake(len(self._entries))
         return [entry[FENCE] for entry in added]
 
     def _entered(self, jobs: Iterable[ClaimedJob]) -> list[Entry]:
@@ -162,7 +167,7 @@ class Buffer:
             except asyncio.CancelledError:
                 # A wake-up that came with the cancellation belongs to another slot.
                 if waiter.done() and not waiter.cancelled():
-                    self._wake(1)
+                    self.wake(1)
                 elif waiter in self._waiters:
                     self.hunger(time.monotonic())
                     self._waiters.remove(waiter)
@@ -223,11 +228,8 @@ class Buffer:
     def _all(self) -> Iterator[list[Entry]]:
         return chain([self._entries], self._ahead.values(), self._lines.values())
 
-    def wake(self) -> None:
-        """Wake a slot, if one waits, for a job that has come by `go_on`."""
-        self._wake(1)
-
-    def _wake(self, most: int) -> None:
+    def wake(self, most: int = 1) -> None:
+        """Wake slots that wait, as many as there are jobs that have come, by `go_on` or otherwise."""
         self.hunger(time.monotonic())
         while most > 0 and self._waiters:
             waiter = self._waiters.pop()

@@ -28,7 +28,6 @@ class Sequences:
 
     def __init__(self, buffer: Buffer, permits: Permits, bundles: Bundles) -> None:
         self._buffer, self._permits, self._bundles = buffer, permits, bundles
-        self._lines: dict[QueueKey, _Line] = {}
         # Who leads or has led, until its end is written.
         self._leaders: dict[Fence, _Line] = {}
         # Whether a key that leads to nobody here was let go since this was last set.
@@ -58,11 +57,11 @@ class Sequences:
         for job in jobs:
             if job.key is None:
                 (wait if job.ahead else begin).append(job)
-            elif (key := (job.queue, job.key)) in self._lines:
+            elif self._buffer.has_line(key := (job.queue, job.key)):
                 wait.append(job)
             else:
                 leading = Fence(job.id, job.attempt)
-                self._lines[key] = self._leaders[leading] = _Line(key, self._buffer.line(key), leading)
+                self._leaders[leading] = _Line(key, self._buffer.open_line(key), leading)
                 begin.append(job)
         return begin, wait
 
@@ -89,7 +88,6 @@ class Sequences:
                 self._go_on(line)
                 self._buffer.wake()
             else:
-                del self._lines[line.key]
                 self._buffer.end_line(line.key)
                 self.let_go = True
 
