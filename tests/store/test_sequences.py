@@ -140,6 +140,27 @@ async def test_the_backlog_of_a_key_is_read_no_further_than_it_is_claimed(scene:
     assert read < 100
 
 
+@pytest.mark.parametrize(
+    "becomes", ["kind = 'strange'", "route_id = 1", "queue = 'q'", "concurrency_key = 'b'"]
+)
+async def test_a_follower_that_is_replaced_while_it_is_chosen_is_looked_at_again(
+    scene: Scene, becomes: str
+) -> None:
+    """It may have become one for others, or one of a key that others have."""
+    await enqueue(scene, *"aaa")
+    text = await scene.db.value(
+        "select prosrc from pg_proc where oid = $1::regproc", f'"{scene.db.schema}".keyed_followers'
+    )
+    for number, literal in enumerate(("'default'", f"array['{KIND}']", "array[1]", "9000", "10"), start=1):
+        text = text.replace(f"${number}", literal)
+    session = await scene.session()
+    async with session.transaction():
+        # It reads what was there when it was declared, and locks what is there when it is fetched.
+        await session.execute(f"declare followers cursor for {text}")
+        await scene.db.fetch(f"update holdfast.live_jobs set {becomes} where job_id = 2")  # noqa: S608 - from the parameters above
+        assert await session.fetchval("fetch followers") == [3]
+
+
 async def test_followers_are_of_the_priority_of_the_first(scene: Scene) -> None:
     """Whatever is less urgent has to stand its turn among all others."""
     worker = await scene.worker()

@@ -131,30 +131,34 @@ end
 $$;
 
 -- Locks and returns the next jobs of the keys that *heads* have, up to *most* of each, in order and of the head's priority; skips
--- rows that others have locked.  It looks at no more than *most* of a key, of whatever kind they are.  Only under the lock of the
--- queue's limits, for one who has locked these heads.
+-- rows that others have locked.  It looks at no more than *most* of a key, of whatever kind they are.  One that was replaced meanwhile
+-- may follow another of these heads.  Only under the lock of the queue's limits, for one who has locked these heads.
 create function holdfast.keyed_followers(queue text, kinds text[], heads bigint[], until bigint, most integer) returns bigint[]
 language sql
 as $$
-    select array(
-        select follower.job_id
+    with heads as materialized (
+        select head.concurrency_key as key, head.priority, head.place
         from unnest($3) as chosen (job_id)
         join holdfast.live_jobs head on head.job_id >= chosen.job_id and head.job_id <= chosen.job_id
-        cross join lateral (
-            select n.job_id from holdfast.live_jobs n
-            where n.queue = $1 and n.state = 'available' and n.concurrency_key = head.concurrency_key and n.route_id is null
-              and n.priority = head.priority and n.place > head.place and n.place <= $4
-            order by n.place
-            limit greatest(0, $5)
-        ) next
-        cross join lateral (
-            select c.job_id from holdfast.live_jobs c
-            -- Written so that no index of keys can be planned for it, which would be read once for each of them.
-            where c.job_id = any (array[next.job_id]) and c.state = 'available' and num_nulls(c.route_id) = 1 and c.kind = any ($2)
-              and (c.queue, c.concurrency_key, c.priority) is not distinct from ($1, head.concurrency_key, head.priority)
-            for update skip locked
-        ) follower
         where head.concurrency_key is not null
+    )
+    select array(
+        select c.job_id from holdfast.live_jobs c
+        where c.job_id = any (array(
+            select n.job_id
+            from heads h
+            cross join lateral (
+                select n.job_id from holdfast.live_jobs n
+                where n.queue = $1 and n.state = 'available' and n.concurrency_key = h.key and n.route_id is null
+                  and n.priority = h.priority and n.place > h.place and n.place <= $4
+                order by n.place
+                limit greatest(0, $5)
+            ) n
+        ))
+          -- As they are once they are locked.  Written as num_nulls() no index of what is available can be planned for it.
+          and c.state = 'available' and num_nulls(c.route_id) = 1 and c.kind = any ($2)
+          and c.queue = $1 and c.concurrency_key = any (array(select h.key from heads h))
+        for update skip locked
     )
 $$;
 

@@ -183,13 +183,15 @@ begin
                    array_agg(t.args::text) as every_args, array_agg(date_part('epoch', t.created_at)) as every_enqueued,
                    case when count(t.extra) > 0 then array_agg(t.extra) end as every_extra
             from (
-                select f.*, f.job_id in (select unnest(early)) as is_early,
+                -- What they are sorted by comes first, and of that what has a width: each comparison looks for it in two rows.
+                select f.priority, f.max_attempts, f.timeout, f.job_id in (select unnest(early)) as is_early, f.is_started, f.job_id,
+                       f.queue, f.kind, f.concurrency_key, f.args, f.created_at,
                        case when num_nulls(f.retry, f.trace) < 2 or f.meta <> '{}' or f.tags <> '{}' then
                            json_build_array(f.retry::text, f.meta::text, nullif(f.tags, '{}'), f.trace)::text
                        end as extra
                 from taken f
                 -- By all that they are grouped by: so there is no plan that puts the jobs of a bundle in another order.
-                order by f.queue, f.kind, f.priority, f.max_attempts, f.timeout, is_early, f.is_started desc, f.job_id
+                order by f.priority, f.max_attempts, f.timeout, f.queue, f.kind, is_early, f.is_started desc, f.job_id
             ) t
             group by t.queue, t.kind, t.priority, t.max_attempts, t.timeout
         ), bundled as (
