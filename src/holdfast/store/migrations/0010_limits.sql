@@ -38,9 +38,9 @@ as $$
 declare
     busy jsonb;
     full_keys text[];
-    fronts integer[] := array[5 * wanted / 4 + 50, 16 * wanted + 50, greatest(16 * wanted, 40 * free) + 500];
+    fronts integer[] := array[5 * wanted / 4 + 50, 16 * wanted + 50, 40 * free + 500];
     front integer;
-    seen integer;
+    seen integer := 0;
     fitting bigint[];
     their_keys text[];
     taken integer;
@@ -52,6 +52,7 @@ begin
         select k.key as concurrency_key, count(*) as running from holdfast.held_keys(queue) k group by k.key
     ) h;
     foreach front in array fronts loop
+        continue when front <= seen;
         with line as materialized (
             select c.job_id, c.concurrency_key as key, c.priority, c.place
             from holdfast.live_jobs c
@@ -109,21 +110,18 @@ begin
                     where c.queue = queue and c.state = 'available' and c.concurrency_key > k.key and c.route_id is null
                     order by c.concurrency_key limit 1)
             from keys k where k.key is not null
-        ), held as materialized (
-            select h.key, count(*) as running from holdfast.held_keys(queue) h group by h.key
         )
         select head.job_id
         from keys k
-        left join held h on h.key = k.key
         cross join lateral (
             select c.job_id, c.priority, c.place from holdfast.live_jobs c
             where c.queue = queue and c.state = 'available' and c.concurrency_key = k.key and c.route_id is null
               and c.kind = any (kinds)
             order by c.priority, c.place
-            limit greatest(0, key_limit - coalesce(h.running, 0))
+            limit key_limit - coalesce((busy ->> k.key)::integer, 0)
             for update skip locked
         ) head
-        where k.key is not null
+        where k.key is not null and k.key not in (select unnest(full_keys))
         order by head.priority, head.place
         limit free
     );

@@ -66,16 +66,16 @@ as $$
                b.gone
         from holdfast.bundles b where b.id = any (bundle_ids)
         order by b.id for update
-    ), parting as materialized (
-        select h.id, u.job_id, u.key, u.nth
+    ), members as materialized (
+        -- Met by hash, never member by member: a bundle may have thousands, and all of them may part.
+        select h.id, u.job_id, u.key, u.nth, get_bit(h.gone, u.nth::integer - 1) as gone,
+               get_bit(h.gone, u.nth::integer - 1) = 0 and (wanted is null or u.job_id in (select unnest(wanted))) as parts
         from held h cross join lateral unnest(h.job_ids, h.keys) with ordinality as u (job_id, key, nth)
-        where get_bit(h.gone, u.nth::integer - 1) = 0 and (wanted is null or u.job_id = any (wanted))
     ), left_with as materialized (
-        select h.id, string_agg(case when p.nth is null then get_bit(h.gone, n - 1)::text else '1' end, '' order by n)::varbit as gone
-        from held h cross join lateral generate_series(1, cardinality(h.job_ids)) as n
-        left join parting p on p.id = h.id and p.nth = n
-        where h.id in (select p.id from parting p)
-        group by h.id
+        select m.id, string_agg(case when m.parts then '1' else m.gone::text end, '' order by m.nth)::varbit as gone
+        from members m
+        group by m.id
+        having bool_or(m.parts)
     ), emptied as (
         delete from holdfast.bundles b using left_with w where b.id = w.id and bit_count(w.gone) = length(w.gone)
     ), shrunk as (
@@ -86,7 +86,8 @@ as $$
     select p.job_id, p.job_id, h.queue, h.kind, h.priority, case when p.nth <= h.running then 'running' else 'claimed' end, 1,
            j.created_at, h.worker_id, h.claimed_at, case when p.nth <= h.running then h.claimed_at end, p.key,
            coalesce(p.nth > h.foremost, false)
-    from parting p join held h on h.id = p.id join holdfast.jobs j on j.id = any (array[p.job_id])
+    from members p join held h on h.id = p.id join holdfast.jobs j on j.id = any (array[p.job_id])
+    where p.parts
     returning job_id
 $$;
 
