@@ -14,7 +14,6 @@ from holdfast.model.job import NewJob
 from holdfast.model.outcome import Suspend
 from holdfast.rules.marks import from_the_start
 from holdfast.store import attempts, jobs, runs
-from holdfast.store.attempts import Demand
 from holdfast.store.database import Connection, run_on
 from holdfast.store.runs import Suspended
 from holdfast.store.sessions import Sessions
@@ -207,28 +206,6 @@ async def test_a_plan_made_on_empty_tables_still_serves_a_backlog(scene: Scene) 
     assert faults(shown[0]["Plan"]) == []
     read = [node["Actual Rows"] for node in nodes(shown[0]["Plan"]) if node.get("Relation Name") in LARGE]
     assert max(read) == 5
-
-
-@pytest.mark.parametrize("is_named", [True, False])
-async def test_a_bundle_is_not_taken_apart_by_comparing_each_job_with_all_others(
-    scene: Scene, is_named: bool
-) -> None:
-    """There may be thousands in it: to look each up among all of them took most of a second."""
-    ids = await scene.enqueue(1000)
-    demand = Demand(worker_id=await scene.worker(), queues=("default",), kinds=("greet",), limit=1000, free=0)
-    await scene.run(attempts.claim_bundled(demand, ("greet",)))
-    text = await scene.db.value(
-        "select prosrc from pg_proc where oid = $1::regproc", f'"{scene.db.schema}".untie'
-    )
-    text = text.replace("any (bundle_ids)", "any ($1)").replace("wanted ", "$2 ").replace("(wanted)", "($2)")
-    session = await scene.session()
-    await session.execute(f"prepare untie (bigint[], bigint[]) as {text}")
-    bundle = await scene.db.value("select id from holdfast.bundles")
-    wanted = f"array{ids}" if is_named else "null"
-    execute = f"execute untie (array[{bundle}], {wanted})"
-    shown = json.loads(await session.fetchval(f"explain (analyze, timing off, format json) {execute}"))
-    assert await scene.db.value("select count(*) from holdfast.live_jobs") == 1000
-    assert sum(node.get("Rows Removed by Join Filter", 0) for node in nodes(shown[0]["Plan"])) < 1000
 
 
 async def test_a_handlers_own_transaction_is_planned_freely(db: ThrowawayDatabase) -> None:

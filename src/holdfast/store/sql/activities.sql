@@ -20,11 +20,13 @@ with noted as (
 insert into holdfast.activities (run_id, attempt, branch, place, step, try, parameters, result, error, started_at, seconds)
 select n.run_id, n.attempt, n.branch, n.place, n.step, n.try, n.parameters, n.result, n.error,
        holdfast.now() - make_interval(secs => n.ago), n.seconds
-from noted n join held h on h.job_id = n.run_id and h.attempt = n.attempt
-where not $12::boolean or not exists (
-    select from holdfast.activities a
-    where a.run_id = any (array[n.run_id]) and a.attempt = n.attempt and a.branch = n.branch and a.place = n.place
-      and a.try = n.try
-)
+from noted n
+-- `is true` has it looked up by hash, as in append_logs.
+where ((n.run_id, n.attempt) in (select h.job_id, h.attempt from held h)) is true
+  and (not $12::boolean or not exists (
+      select from holdfast.activities a
+      where a.run_id = any (array[n.run_id]) and a.attempt = n.attempt and a.branch = n.branch and a.place = n.place
+        and a.try = n.try
+  ))
 order by n.nth
 returning run_id;

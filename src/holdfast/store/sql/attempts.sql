@@ -158,22 +158,24 @@ with ended as (
               -- Who waited for the turn of its key, and not for a permit, is told to have been claimed as it began.
               coalesce(e.since, case when l.in_turn then e.seconds end) as since
 ), roots as (
-    select g.job_id, g.claimed_at from gone g where g.root = g.job_id
+    -- One value to look them up in: joined, each would be compared with each, for there seem to be few.
+    select jsonb_object_agg(g.job_id, g.claimed_at) as claimed_at from gone g where g.root = g.job_id
 ), permitted as (
     update holdfast.live_jobs l
     set ahead = false, claimed_at = greatest(l.claimed_at, p.permitted_at),
         started_at = case when l.started_at is not null then greatest(l.started_at, p.permitted_at) end
     from unnest($12::text::bigint[], $13::text::integer[], $14::text::double precision[], $15::text::bigint[])
              as h (job_id, attempt, since, root)
-    left join roots r on r.job_id = h.root
     cross join lateral (
-        select greatest(r.claimed_at, holdfast.now() - make_interval(secs => h.since)) as permitted_at
+        select greatest(((select r.claimed_at from roots r) ->> h.root::text)::timestamptz,
+                        holdfast.now() - make_interval(secs => h.since)) as permitted_at
     ) p
     where l.job_id = any (array[h.job_id]) and l.attempt = any (array[h.attempt]) and l.state in ('claimed', 'running')
       and l.ahead
 ), permit as (
-    select g.*, greatest(g.claimed_at, r.claimed_at, holdfast.now() - make_interval(secs => g.since)) as permitted_at
-    from gone g left join roots r on r.job_id = g.root
+    select g.*, greatest(g.claimed_at, ((select r.claimed_at from roots r) ->> g.root::text)::timestamptz,
+                         holdfast.now() - make_interval(secs => g.since)) as permitted_at
+    from gone g
 )
 insert into holdfast.finished_jobs (job_id, queue, kind, outcome, reason, attempt, failures, worker_id, claimed_at,
                                     started_at, finished_at, result, error, parent_id, family_id)

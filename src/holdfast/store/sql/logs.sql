@@ -17,11 +17,13 @@ with line as (
 ), written as (
     insert into holdfast.job_logs (job_id, attempt, byte_offset, at, level, line)
     select n.job_id, n.attempt, n.byte_offset, n.at, n.level, n.line
-    from line n join held h on h.job_id = n.job_id and h.attempt = n.attempt
-    where not $7::boolean or not exists (
-        select from holdfast.job_logs g
-        where g.job_id = any (array[n.job_id]) and g.attempt = n.attempt and g.byte_offset = n.byte_offset
-    )
+    from line n
+    -- `is true` has it looked up by hash; joined, each line would be compared with each attempt, for there seem to be few.
+    where ((n.job_id, n.attempt) in (select h.job_id, h.attempt from held h)) is true
+      and (not $7::boolean or not exists (
+          select from holdfast.job_logs g
+          where g.job_id = any (array[n.job_id]) and g.attempt = n.attempt and g.byte_offset = n.byte_offset
+      ))
 ), told as (
     select holdfast.tell_watchers(h.job_id) from held h where exists (select from holdfast.log_watches)
 )

@@ -29,8 +29,10 @@ with asked as (
     where s.state = 'completed'
 ), wanting as (
     select a.*, row_number() over (partition by a.run_id, a.name order by a.nth) - 1 as ahead
-    from asked a join held h on h.job_id = a.run_id and h.attempt = a.attempt
-    where a.nth not in (select p.nth from prior p)
+    from asked a
+    -- `is true` has it looked up by hash, as in append_logs.
+    where ((a.run_id, a.attempt) in (select h.job_id, h.attempt from held h)) is true
+      and a.nth not in (select p.nth from prior p)
 ), found as materialized (
     select w.*, g.id
     from wanting w cross join lateral (
@@ -57,9 +59,10 @@ with asked as (
 )
 select a.nth, coalesce(n.result, p.result)::text,
        exists (select from holdfast.suspensions q where q.run_id = any (array[a.run_id]) and q.paused)
-from asked a join held h on h.job_id = a.run_id and h.attempt = a.attempt
+from asked a
 left join noted n on n.run_id = a.run_id and n.branch = a.branch and n.place = a.place
-left join prior p on p.nth = a.nth;
+left join prior p on p.nth = a.nth
+where ((a.run_id, a.attempt) in (select h.job_id, h.attempt from held h)) is true;
 
 -- name: list_signals
 -- The signals that a run has not read yet, oldest first: id, name, key, when it was sent.
