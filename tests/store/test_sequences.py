@@ -141,7 +141,7 @@ async def test_the_backlog_of_a_key_is_read_no_further_than_it_is_claimed(scene:
 
 
 @pytest.mark.parametrize(
-    "becomes", ["kind = 'strange'", "route_id = 1", "queue = 'q'", "concurrency_key = 'b'"]
+    "becomes", ["kind = 'strange'", "route_id = 1", "queue = 'q'", "concurrency_key = 'b'", "priority = 9"]
 )
 async def test_a_follower_that_is_replaced_while_it_is_chosen_is_looked_at_again(
     scene: Scene, becomes: str

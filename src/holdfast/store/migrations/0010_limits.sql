@@ -118,7 +118,7 @@ begin
             where c.queue = queue and c.state = 'available' and c.concurrency_key = k.key and c.route_id is null
               and c.kind = any (kinds)
             order by c.priority, c.place
-            limit key_limit - coalesce((busy ->> k.key)::integer, 0)
+            limit greatest(0, key_limit - coalesce((busy ->> k.key)::integer, 0))
             for update skip locked
         ) head
         where k.key is not null and k.key not in (select unnest(full_keys))
@@ -155,7 +155,7 @@ as $$
         ))
           -- As they are once they are locked.  Written as num_nulls() no index of what is available can be planned for it.
           and c.state = 'available' and num_nulls(c.route_id) = 1 and c.kind = any ($2)
-          and c.queue = $1 and c.concurrency_key = any (array(select h.key from heads h))
+          and c.queue = $1 and ((c.concurrency_key, c.priority) in (select h.key, h.priority from heads h)) is true
         for update skip locked
     )
 $$;

@@ -194,7 +194,7 @@ begin
                 -- By all that they are grouped by: so there is no plan that puts the jobs of a bundle in another order.
                 order by f.priority, f.max_attempts, f.timeout, f.queue, f.kind, is_early, f.is_started desc, f.job_id
             ) t
-            group by t.queue, t.kind, t.priority, t.max_attempts, t.timeout
+            group by t.priority, t.max_attempts, t.timeout, t.queue, t.kind
         ), bundled as (
             insert into holdfast.bundles (worker_id, queue, kind, priority, claimed_at, running, foremost, job_ids, keys, gone)
             select taker, a.queue, a.kind, a.priority, present, a.running, a.foremost, a.job_ids, a.keys,
