@@ -115,13 +115,13 @@ def test_a_worker_is_killed_only_when_what_it_sent_last_is_done(
     settings = demo.opened(tmp_path, dsn, "http://127.0.0.1:9").settings
     dsn = settings.database_url
     workers = fleet.Fleet(settings, tmp_path, workers=0, ttl=1.5)
-    process = workers.processes["worker-1"] = subprocess.Popen(["sleep", "600"])
     with (
         ThreadPoolExecutor(1) as pool,
         psycopg.connect(dsn, application_name="holdfast worker", autocommit=True) as session,
         psycopg.connect(dsn, autocommit=True) as connection,
         workers,
     ):
+        process = workers.processes["worker-1"] = subprocess.Popen(["sleep", "600"])
         [(job, worker)] = connection.execute(AT_WORK, [process.pid]).fetchall()
         assert connection.execute(CLAIMED, [worker, job]).rowcount == 1
         sent = pool.submit(session.execute, "select pg_sleep(60)")

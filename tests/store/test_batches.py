@@ -21,6 +21,9 @@ from tests.store.scene import KIND, Scene, fence
 from tests.store.test_plans import nodes
 
 MANY = 300
+# Each passes through some parts of a plan; were each compared with half of the others, it would be 45,000.
+MOST = 40 * MANY
+ROWS = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Join Filter")
 
 
 def with_heirs(held: list[Fence]) -> Statement[list[int]]:
@@ -76,12 +79,15 @@ def literal(value: Any) -> str:
     return "null" if value is None else f"'{value}'"
 
 
-async def compared(session: Connection, name: str, text: str, *parameters: Any) -> int:
-    """Run a statement by the plan for any number of rows; answers how many pairs it compared in vain."""
+async def handled(session: Connection, name: str, text: str, *parameters: Any) -> int:
+    """Run a statement by the plan for any number of rows; answers how many passed through its parts."""
     await session.execute(f"prepare {name} as {text}")
     execute = f"execute {name} ({', '.join(map(literal, parameters))})"
     shown = json.loads(await session.fetchval(f"explain (analyze, timing off, format json) {execute}"))
-    return sum(node.get("Rows Removed by Join Filter", 0) for node in nodes(shown[0]["Plan"]))
+    passed = 0
+    for node in nodes(shown[0]["Plan"]):
+        passed += int(node["Actual Loops"] * sum(node.get(rows, 0) for rows in ROWS))
+    return passed
 
 
 @pytest.mark.parametrize("version", [18, pytest.param(16, marks=pytest.mark.pg16)])
@@ -97,11 +103,11 @@ async def test_nobody_is_compared_with_everybody(scene: Scene, name: str, versio
     assert session.get_server_version().major == version
     statement = BATCHES[name]([fence(job) for job in claimed])
     text = rendered(statement.text, scene.db.schema)
-    assert await compared(session, name, text, *statement.parameters) < MANY
+    assert await handled(session, name, text, *statement.parameters) < MOST
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-async def test_a_bundle_is_taken_apart_without_that(scene: Scene, is_named: bool) -> None:
+async def test_a_bundle_is_taken_apart_without_comparing_each_with_each(scene: Scene, is_named: bool) -> None:
     """There may be thousands in it: to look each up among all of them took most of a second."""
     ids = await scene.enqueue(MANY)
     demand = Demand(worker_id=await scene.worker(), queues=("default",), kinds=(KIND,), limit=MANY, free=0)
@@ -113,5 +119,5 @@ async def test_a_bundle_is_taken_apart_without_that(scene: Scene, is_named: bool
     text = text.replace("(wanted is", "($2::text::bigint[] is").replace("(wanted)", "($2::text::bigint[])")
     bundle = await scene.db.value("select id from holdfast.bundles")
     named = "{" + ",".join(map(str, ids)) + "}" if is_named else None
-    assert await compared(await scene.session(), "untie", text, f"{{{bundle}}}", named) < MANY
+    assert await handled(await scene.session(), "untie", text, f"{{{bundle}}}", named) < MOST
     assert await scene.db.value("select count(*) from holdfast.live_jobs") == MANY

@@ -137,13 +137,15 @@ def _with(job: ClaimedJob, facts: dict[str, Any]) -> dict[str, Any]:
     return {name: facts.get(name, getattr(job, name)) for name in job.__struct_fields__}
 
 
+@pytest.mark.parametrize("version", [18, pytest.param(16, marks=pytest.mark.pg16)])
 @pytest.mark.parametrize("plan", ["enable_hashagg", "enable_sort", "enable_incremental_sort"])
-async def test_a_bundle_has_its_jobs_in_order_by_whatever_plan(scene: Scene, plan: str) -> None:
+async def test_a_bundle_has_its_jobs_in_order_by_whatever_plan(scene: Scene, plan: str, version: int) -> None:
     """The first of them are those that run, and neither hash nor sort puts others there."""
     worker = await scene.worker()
     for n in range(60):
         await scene.enqueue(1, timeout=float(1 + n % 3), priority=n % 2, args=f'{{"n": {n}}}')
     async with scene.db.database.transaction() as connection:
+        assert connection.get_server_version().major == version
         await connection.execute(f"set local {plan} = off")
         jobs = await claim(scene, worker, limit=60, free=20, connection=connection)
     stored = await scene.db.fetch("select id, job_ids, running from holdfast.bundles")
@@ -155,6 +157,27 @@ async def test_a_bundle_has_its_jobs_in_order_by_whatever_plan(scene: Scene, pla
         assert running == sum(job.started for job in jobs if bundle_of(job) == bundle)
     assert [job.args for job in sorted(jobs, key=lambda job: job.id)] == [f'{{"n": {n}}}' for n in range(60)]
     assert await complete(scene, jobs, *jobs[::7]) == sorted(job.id for job in jobs[::7])
+
+
+@pytest.mark.parametrize("version", [18, pytest.param(16, marks=pytest.mark.pg16)])
+async def test_a_bundle_has_its_jobs_in_order_though_kinds_and_priorities_are_mixed(
+    scene: Scene, version: int
+) -> None:
+    """No plan sorts them anew by what they have in common, and forgets the rest."""
+    worker = await scene.worker()
+    for n in range(300):
+        await scene.enqueue(1, kind=(KIND, "other")[n % 2], priority=n % 3)
+    async with scene.db.database.transaction() as connection:
+        assert connection.get_server_version().major == version
+        await connection.execute("set local enable_hashagg = off")
+        jobs = await claim(scene, worker, limit=300, free=20, kinds=(KIND, "other"), connection=connection)
+    first = sorted(jobs, key=lambda job: (job.priority, job.id))[:20]
+    assert {job.id for job in jobs if job.started} == {job.id for job in first}
+    stored = await scene.db.fetch("select job_ids, running from holdfast.bundles")
+    assert len(stored) == 6
+    for job_ids, running in stored:
+        assert job_ids == sorted(job_ids)
+        assert set(job_ids[:running]) == set(job_ids) & {job.id for job in first}
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3, 0, 1, 2, 3), (0, 0, 1, 1, 2, 2, 3, 3)])

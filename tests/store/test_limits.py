@@ -377,6 +377,29 @@ async def test_the_best_jobs_of_all_keys_are_claimed(scene: Scene, seed: int) ->
         left = [one for one in left if one[1] not in expected]
 
 
+async def test_keys_with_room_are_found_behind_all_that_is_read_of_the_line(scene: Scene) -> None:
+    """Each gets what its limit leaves beside what runs, and one whose limit was lowered gets nothing."""
+    worker = await scene.worker()
+    await limit(scene, key_limit=2)
+    await scene.enqueue(2, concurrency_key="hot")
+    [first] = await scene.enqueue(concurrency_key="part")
+    assert len(await scene.claim_limited(worker, free=3)) == 3
+    # Of 540 places at most is read what a claim for one slot wants.
+    await scene.enqueue(600, concurrency_key="hot")
+    second, third = await scene.enqueue(2, concurrency_key="part")
+    free = await scene.enqueue(3, concurrency_key="free")
+    assert [job.id for job in await scene.claim_limited(worker, free=1)] == [second]
+    assert [job.id for job in await scene.claim_limited(worker, free=1)] == [free[0]]
+    await limit(scene, key_limit=1)
+    assert await scene.claim_limited(worker, free=1) == []
+    await limit(scene, key_limit=2)
+    assert [job.id for job in await scene.claim_limited(worker, free=1)] == [free[1]]
+    assert await scene.claim_limited(worker, free=1) == []
+    await limit(scene, key_limit=4)
+    assert [job.id for job in await scene.claim_limited(worker, free=2)] == [4, 5]
+    assert [first, third] == [3, 605]
+
+
 async def test_a_locked_job_does_not_hold_up_its_key(scene: Scene) -> None:
     """Somebody's open transaction on the head of a key leaves the room to the next job of that key."""
     worker = await scene.worker()

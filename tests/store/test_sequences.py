@@ -147,11 +147,11 @@ async def test_a_follower_that_is_replaced_while_it_is_chosen_is_looked_at_again
     scene: Scene, becomes: str
 ) -> None:
     """It may have become one for others, or one of a key that others have."""
-    await enqueue(scene, *"aaa")
+    await enqueue(scene, *"aaab")
     text = await scene.db.value(
         "select prosrc from pg_proc where oid = $1::regproc", f'"{scene.db.schema}".keyed_followers'
     )
-    for number, literal in enumerate(("'default'", f"array['{KIND}']", "array[1]", "9000", "10"), start=1):
+    for number, literal in enumerate(("'default'", f"array['{KIND}']", "array[1, 4]", "9000", "10"), start=1):
         text = text.replace(f"${number}", literal)
     session = await scene.session()
     async with session.transaction():

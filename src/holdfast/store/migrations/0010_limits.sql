@@ -22,7 +22,7 @@ create index live_jobs_keyed_in_order on holdfast.live_jobs (queue, priority, pl
 -- leaves; skips rows that others have locked.  Only under the lock of the queue's limits.  Up to place *until* was read, null where
 -- that part of the line has less than two jobs for each of these keys.
 -- It reads the front of the line: a quarter more places than *wanted*, then sixteen times *wanted*, then more where many slots are
--- *free*.  Where keys come in turn, the first read brings half of *wanted*, and *free*, which is enough; where many jobs of a key
+-- *free*, if that is more.  Where keys come in turn, the first read brings half of *wanted*, and *free*, which is enough; where many jobs of a key
 -- stand together, the second brings *free* as a rule, and is always enough for what is to wait in a buffer.  Where the front is
 -- taken up by keys without room, or by locked rows, so that no read brings *free*, all keys are walked by index, and at most *free*
 -- jobs come back: so the cost goes with keys and not with jobs.
@@ -129,33 +129,31 @@ end
 $$;
 
 -- Locks and returns the next jobs of the keys that *heads* have, up to *most* of each, in order and of the head's priority; skips
--- rows that others have locked.  It looks at no more than *most* of a key, of whatever kind they are.  One that was replaced meanwhile
--- may follow another of these heads.  Only under the lock of the queue's limits, for one who has locked these heads.
+-- rows that others have locked.  It looks at no more than *most* of a key, of whatever kind they are.  Only under the lock of the
+-- queue's limits, for one who has locked these heads.
 create function holdfast.keyed_followers(queue text, kinds text[], heads bigint[], until bigint, most integer) returns bigint[]
 language sql
 as $$
-    with heads as materialized (
-        select head.concurrency_key as key, head.priority, head.place
+    with following as materialized (
+        select n.job_id, n.place, head.concurrency_key as key, head.priority
         from unnest($3) as chosen (job_id)
         join holdfast.live_jobs head on head.job_id >= chosen.job_id and head.job_id <= chosen.job_id
+        cross join lateral (
+            select n.job_id, n.place from holdfast.live_jobs n
+            where n.queue = $1 and n.state = 'available' and n.concurrency_key = head.concurrency_key and n.route_id is null
+              and n.priority = head.priority and n.place > head.place and n.place <= $4
+            order by n.place
+            limit greatest(0, $5)
+        ) n
         where head.concurrency_key is not null
     )
     select array(
         select c.job_id from holdfast.live_jobs c
-        where c.job_id = any (array(
-            select n.job_id
-            from heads h
-            cross join lateral (
-                select n.job_id from holdfast.live_jobs n
-                where n.queue = $1 and n.state = 'available' and n.concurrency_key = h.key and n.route_id is null
-                  and n.priority = h.priority and n.place > h.place and n.place <= $4
-                order by n.place
-                limit greatest(0, $5)
-            ) n
-        ))
-          -- As they are once they are locked.  Written as num_nulls() no index of what is available can be planned for it.
-          and c.state = 'available' and num_nulls(c.route_id) = 1 and c.kind = any ($2)
-          and c.queue = $1 and ((c.concurrency_key, c.priority) in (select h.key, h.priority from heads h)) is true
+        where c.job_id = any (array(select f.job_id from following f))
+          -- As it is once it is locked.  Written as num_nulls() no index of what is available can be planned for it; `is true` keeps
+          -- the planner from a join, which would compare each with all others.
+          and c.state = 'available' and num_nulls(c.route_id) = 1 and c.kind = any ($2) and c.queue = $1
+          and ((c.place, c.concurrency_key, c.priority) in (select f.place, f.key, f.priority from following f)) is true
         for update skip locked
     )
 $$;

@@ -191,7 +191,8 @@ begin
                            json_build_array(f.retry::text, f.meta::text, nullif(f.tags, '{}'), f.trace)::text
                        end as extra
                 from taken f
-                -- By all that they are grouped by: so there is no plan that puts the jobs of a bundle in another order.
+                -- By all that they are grouped by, and in the same order, or PostgreSQL 16 may sort them once more and forget the rest:
+                -- so there is no plan that puts the jobs of a bundle in another order.
                 order by f.priority, f.max_attempts, f.timeout, f.queue, f.kind, is_early, f.is_started desc, f.job_id
             ) t
             group by t.priority, t.max_attempts, t.timeout, t.queue, t.kind

@@ -21,7 +21,7 @@ insert into holdfast.activities (run_id, attempt, branch, place, step, try, para
 select n.run_id, n.attempt, n.branch, n.place, n.step, n.try, n.parameters, n.result, n.error,
        holdfast.now() - make_interval(secs => n.ago), n.seconds
 from noted n
--- `is true` has it looked up by hash, as in append_logs.
+-- `is true` keeps the planner from a join, as in append_logs.
 where ((n.run_id, n.attempt) in (select h.job_id, h.attempt from held h)) is true
   and (not $12::boolean or not exists (
       select from holdfast.activities a

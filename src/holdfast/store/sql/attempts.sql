@@ -157,9 +157,9 @@ with ended as (
               e.outcome, e.reason, e.result, e.error, e.seconds, e.failed, coalesce(e.over, 0) as over, e.root,
               -- Who waited for the turn of its key, and not for a permit, is told to have been claimed as it began.
               coalesce(e.since, case when l.in_turn then e.seconds end) as since
-), roots as (
-    -- One value to look them up in: joined, each would be compared with each, for there seem to be few.
-    select jsonb_object_agg(g.job_id, g.claimed_at) as claimed_at from gone g where g.root = g.job_id
+), root_claims as (
+    -- One value to look them up in, as text that loses nothing: joined, each would be compared with each, for there seem to be few.
+    select jsonb_object_agg(g.job_id, g.claimed_at) as by_job from gone g where g.root = g.job_id
 ), permitted as (
     update holdfast.live_jobs l
     set ahead = false, claimed_at = greatest(l.claimed_at, p.permitted_at),
@@ -167,13 +167,13 @@ with ended as (
     from unnest($12::text::bigint[], $13::text::integer[], $14::text::double precision[], $15::text::bigint[])
              as h (job_id, attempt, since, root)
     cross join lateral (
-        select greatest(((select r.claimed_at from roots r) ->> h.root::text)::timestamptz,
+        select greatest(((select r.by_job from root_claims r) ->> h.root::text)::timestamptz,
                         holdfast.now() - make_interval(secs => h.since)) as permitted_at
     ) p
     where l.job_id = any (array[h.job_id]) and l.attempt = any (array[h.attempt]) and l.state in ('claimed', 'running')
       and l.ahead
 ), permit as (
-    select g.*, greatest(g.claimed_at, ((select r.claimed_at from roots r) ->> g.root::text)::timestamptz,
+    select g.*, greatest(g.claimed_at, ((select r.by_job from root_claims r) ->> g.root::text)::timestamptz,
                          holdfast.now() - make_interval(secs => g.since)) as permitted_at
     from gone g
 )

@@ -18,7 +18,7 @@ with line as (
     insert into holdfast.job_logs (job_id, attempt, byte_offset, at, level, line)
     select n.job_id, n.attempt, n.byte_offset, n.at, n.level, n.line
     from line n
-    -- `is true` has it looked up by hash; joined, each line would be compared with each attempt, for there seem to be few.
+    -- `is true` keeps the planner from a join: to it there are few of both, and it would compare each line with each attempt.
     where ((n.job_id, n.attempt) in (select h.job_id, h.attempt from held h)) is true
       and (not $7::boolean or not exists (
           select from holdfast.job_logs g

@@ -30,7 +30,7 @@ with asked as (
 ), wanting as (
     select a.*, row_number() over (partition by a.run_id, a.name order by a.nth) - 1 as ahead
     from asked a
-    -- `is true` has it looked up by hash, as in append_logs.
+    -- `is true` keeps the planner from a join, as in append_logs.
     where ((a.run_id, a.attempt) in (select h.job_id, h.attempt from held h)) is true
       and a.nth not in (select p.nth from prior p)
 ), found as materialized (
