@@ -245,6 +245,14 @@ async def test_a_runner_that_stops_a_job_unasked_has_failed_at_it(yard: Yard) ->
     assert await yard.live(offer.job) == ("scheduled", 1, 1)
 
 
+async def test_a_handler_may_want_no_more_of_its_job(yard: Yard) -> None:
+    """Its runner says so: cancelled, and not to be taken up again."""
+    offer = await begun(yard, machine := await yard.machine())
+    ended = await machine.finish(offer, "cancelled", retry=False)
+    assert (ended.outcome, await yard.state(offer.job)) == ("cancelled", "cancelled")
+    assert (await yard.client.job(offer.job)).reason == "cancelled by its runner"
+
+
 async def test_a_cancel_of_an_offer_that_nobody_accepted_is_told(yard: Yard) -> None:
     """It is held already, so its runner hears of both at once and may give it back."""
     machine = await yard.machine()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from holdfast.client.operator import Operator
 from holdfast.client.token_operator import token_hash
 from holdfast.errors import AssignmentStale, TokenInvalid
+from holdfast.rules.backoff import Constant
 from holdfast.runners.hearing import RunnerCaller
 from holdfast.store import offers
 from holdfast.web.express import HUNG_UP
@@ -25,6 +27,15 @@ async def held_back(yard: Yard, machine: Machine, verb: str) -> asyncio.Task[Any
     waiting = asyncio.create_task(asked)
     await yard.desk_hears(machine)
     return waiting
+
+
+async def test_an_offer_tells_of_a_policy_that_its_job_has_of_its_own(yard: Yard) -> None:
+    """A runner knows what its kinds say of failures, and that this job says something else."""
+    machine = await yard.machine(slots=2)
+    [plain] = await yard.enqueue()
+    [own] = await yard.enqueue(retry=Constant(timedelta(seconds=30)))
+    told = {offer.job: offer.retry for offer in await machine.claim(count=2)}
+    assert told == {plain: None, own: {"kind": "constant", "delay": 30, "jitter": 0}}
 
 
 async def test_a_command_is_offered_with_its_spec_and_a_token_of_its_own(yard: Yard) -> None:

@@ -37,11 +37,12 @@ def agent_config(
         msg = "server is not set: give --server, or set HOLDFAST_SERVER"
         raise SettingInvalid(msg, setting="server")
     app = None if settings.app is None else application(settings.app)
-    kinds = (
-        ()
-        if app is None
-        else tuple(sorted(k for k, h in app.handlers.items() if not isinstance(h, Workflow)))
-    )
+    handlers = {} if app is None else app.handlers
+    backoffs = {
+        kind: handlers[kind].policy.retry
+        for kind in sorted(handlers)
+        if not isinstance(handlers[kind], Workflow)
+    }
     host = socket.gethostname()
     name = settings.name or host
     return AgentConfig(
@@ -56,7 +57,8 @@ def agent_config(
         capacity=dict(_capacity(one) for one in capacity),
         slots=settings.slots,
         app=settings.app,
-        kinds=kinds,
+        kinds=tuple(backoffs),
+        backoffs=backoffs,
         grace=settings.grace,
         once=once,
         idle_exit=seconds("--idle-exit", idle_exit),

@@ -65,7 +65,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """An attempt of a job as it is offered to a runner; *spec* and *meta* are JSON text."""
+    """An attempt of a job as it is offered to a runner; *spec*, *meta* and *retry* are JSON text."""
 
     worker_id: int
     job_id: int
@@ -75,6 +75,7 @@ class Assignment:
     queue: str
     priority: int
     max_attempts: int
+    retry: str | None
     timeout: float
     meta: str
     tags: list[str]

@@ -34,12 +34,9 @@ def after_failure(
     if counted >= max_attempts:
         reason = f"attempts exhausted ({counted} of {max_attempts}): {failure.reason}"
         return Fail(error=storable(failure.error), reason=storable(reason))
-    delay = failure.delay
-    complaint = None
+    delay, error = failure.delay, failure.error
     if delay is None:
-        choice = choose(backoff, counted, random)
-        delay, complaint = choice.rest.total_seconds(), choice.complaint
-    error = failure.error if complaint is None else f"{failure.error}\n\nbackoff: {complaint}"
+        delay, error = rest_after(error, failures=failures, backoff=backoff, random=random)
     return PutBack(
         outcome=Outcome.RETRIED,
         delay=delay,
@@ -47,6 +44,16 @@ def after_failure(
         reason=storable(failure.reason),
         error=storable(error),
     )
+
+
+def rest_after(error: str, *, failures: int, backoff: Backoff, random: Random) -> tuple[float, str]:
+    """Return for how many seconds a job rests after an *error*, and the error.
+
+    To that a complaint is added where the backoff's own function gave no usable answer.
+    """
+    choice = choose(backoff, failures + 1, random)
+    told = error if choice.complaint is None else f"{error}\n\nbackoff: {choice.complaint}"
+    return choice.rest.total_seconds(), told
 
 
 def last_act(failure: Failure) -> PutBack:

@@ -21,7 +21,7 @@ class ReportedOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """A report: *result* is JSON text, *retry* False says that the job can never succeed.
+    """A report: *result* is JSON text, *retry* False says that the job is not to be taken up again.
 
     *delay* is in seconds, where the runner chose when the job may be taken up again.
     """
@@ -47,7 +47,8 @@ class Facts:
 def after_report(end: End, facts: Facts, random: Random) -> Complete | Fail | Stop | PutBack:
     """Decide what follows *end*.
 
-    What was done is done, also after a cancel.  A runner that stops a job unasked has failed at it.
+    What was done is done, also after a cancel.  A runner that stops a job unasked has failed at it, unless it
+    says that nothing more is wanted of the job: that is its handler's own word.
     """
     match end.outcome:
         case ReportedOutcome.COMPLETED:
@@ -56,8 +57,9 @@ def after_report(end: End, facts: Facts, random: Random) -> Complete | Fail | St
             return snoozed(end.delay, end.reason or "snoozed by its runner")
         case ReportedOutcome.RELEASED:
             return released(storable(end.reason or "handed back by its runner"))
-        case ReportedOutcome.CANCELLED if facts.cancel_requested:
-            return Stop(storable(end.reason or "cancelled on request"))
+        case ReportedOutcome.CANCELLED if facts.cancel_requested or not end.retry:
+            asked = "cancelled on request" if facts.cancel_requested else "cancelled by its runner"
+            return Stop(storable(end.reason or asked))
     unasked = "stopped by its runner unasked" if end.outcome is ReportedOutcome.CANCELLED else "failed"
     reason = end.reason or unasked
     failure = Failure(reason, end.error or reason, end.delay)

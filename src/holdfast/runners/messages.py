@@ -135,7 +135,10 @@ class CancelOrder(msgspec.Struct, frozen=True):
 
 
 class AssignmentTold(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt as it is offered; *spec* is null where it has to be read by itself."""
+    """An attempt as it is offered; *spec* is null where it has to be read by itself.
+
+    *retry* is the policy that was given when the job was enqueued, null where none was.
+    """
 
     job: int
     attempt: int
@@ -145,6 +148,7 @@ class AssignmentTold(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float
     failures: int
     max_attempts: int
+    retry: Any
     tags: list[str]
     meta: Any
     trace: str | None

@@ -50,6 +50,7 @@ def told_offer(offer: Offer, grace: float) -> AssignmentTold:
         timeout=one.timeout,
         failures=one.failures,
         max_attempts=one.max_attempts,
+        retry=None if one.retry is None else msgspec.json.decode(one.retry),
         tags=one.tags,
         meta=msgspec.json.decode(one.meta),
         trace=one.trace,

@@ -28,6 +28,7 @@ from tests.web.conftest import Service, serve, service  # noqa: F401 - fixtures
 
 SOON = holdfast.Constant(timedelta(seconds=0.1))
 KINDS = tuple(sorted(trade.app.handlers))
+BACKOFFS = {kind: handler.policy.retry for kind, handler in trade.app.handlers.items()}
 # How often a bad network breaks every connection.
 BREAKS = 60
 LOG = """
@@ -351,6 +352,50 @@ async def test_what_a_handler_raises_is_told(
     with pytest.raises(holdfast.JobFailed, match=reason):
         await client.wait(job_id, timeout=20)
     assert "Traceback" in ((await client.job(job_id)).error or "")
+
+
+async def test_a_handler_that_raises_is_tried_again(runner: Any, client: holdfast.Client) -> None:
+    """As often as its kind says, after the rest that its kind says: the default would take half a minute."""
+    await runner(app="tests.runners.agent.trade:app", kinds=KINDS, backoffs=BACKOFFS)
+    job_id = await ask(client, trade.persist.job())
+    assert await client.wait(job_id, timeout=20) == 3
+    attempts = (await client.job(job_id)).attempts
+    assert [attempt.outcome for attempt in attempts] == ["retried", "retried", "completed"]
+    assert [attempt.reason for attempt in attempts[:2]] == ["ValueError: not yet"] * 2
+
+
+@pytest.mark.parametrize("way", ["raise", "die", "wait"])
+async def test_a_failure_rests_as_its_kind_says(
+    way: str, runner: Any, client: holdfast.Client, db: ThrowawayDatabase, eventually: Any
+) -> None:
+    """Whatever it was: an error, a death of the handler's process, a timeout."""
+    await runner(app="tests.runners.agent.trade:app", kinds=KINDS, backoffs=BACKOFFS)
+    timeout = 3 if way == "wait" else 60
+    job_id = (await client.enqueue(trade.falter.job(way), labels=[], timeout=timeout)).id
+    await eventually(
+        lambda: db.value("select outcome = 'retried' from holdfast.attempts where job_id = $1", job_id)
+    )
+    rest = (
+        "select round(extract(epoch from run_at - holdfast.now())) from holdfast.live_jobs where job_id = $1"
+    )
+    assert await db.value(rest, job_id) == pytest.approx(2 * 86400, abs=60)
+
+
+async def test_a_job_that_has_a_policy_of_its_own_rests_by_that(runner: Any, client: holdfast.Client) -> None:
+    """What was given when it was enqueued comes before what its kind says."""
+    await runner(app="tests.runners.agent.trade:app", kinds=KINDS, backoffs=BACKOFFS)
+    at_once = holdfast.Constant(timedelta(0))
+    job_id = (await client.enqueue(trade.falter.job("raise"), labels=[], retry=at_once)).id
+    assert await client.wait(job_id, timeout=20) == "done"
+
+
+async def test_a_handler_may_cancel_its_job(runner: Any, client: holdfast.Client) -> None:
+    """Nobody else has asked for it, and it is not tried again."""
+    await runner(app="tests.runners.agent.trade:app", kinds=KINDS)
+    job_id = await ask(client, trade.decline.job())
+    with pytest.raises(holdfast.JobCancelled, match="nothing to do"):
+        await client.wait(job_id, timeout=20)
+    assert [attempt.outcome for attempt in (await client.job(job_id)).attempts] == ["cancelled"]
 
 
 async def test_a_handler_may_snooze(

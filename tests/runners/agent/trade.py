@@ -43,6 +43,36 @@ def stumble() -> None:
     raise ValueError(msg)
 
 
+@app.job(max_attempts=3, retry=holdfast.Constant(timedelta(0)))
+def persist(job: holdfast.Job) -> int:
+    """Succeed at the third attempt."""
+    if job.attempt < 3:
+        msg = "not yet"
+        raise ValueError(msg)
+    return job.attempt
+
+
+@app.job(retry=holdfast.Constant(timedelta(days=2)))
+def falter(job: holdfast.Job, way: str) -> str:
+    """Fail at the first attempt, in one of the ways there are."""
+    if job.attempt == 1:
+        match way:
+            case "raise":
+                msg = "not today"
+                raise ValueError(msg)
+            case "die":
+                os._exit(7)
+            case "wait":
+                time.sleep(100)
+    return "done"
+
+
+@app.job
+def decline() -> holdfast.Cancel:
+    """Want no more of it."""
+    return holdfast.Cancel("nothing to do")
+
+
 @app.job
 def give_up() -> None:
     """Raise for good."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.model.assignment import MEBIBYTE, ArtifactLimits
+from holdfast.rules.backoff import Backoff
 
 # What a command gets of the runner's own environment, if it is there: enough to find programs and a home.
 PASSED_ON = (
@@ -27,9 +28,9 @@ class AgentConfig:
     """One runner.
 
     *token* registers it; without one the token of an earlier registration in *folder* is used.  *app* is the
-    address of an application whose kinds it runs beside commands, and *kinds* are those.  *once* ends it
-    after one assignment, *idle_exit* after so many seconds without any.  *environment* is what programs
-    start from.
+    address of an application whose kinds it runs beside commands, *kinds* are those, and *backoffs* say how
+    long the failures of some of them rest.  *once* ends it after one assignment, *idle_exit* after so many
+    seconds without any.  *environment* is what programs start from.
     """
 
     server: str
@@ -44,6 +45,7 @@ class AgentConfig:
     slots: int = 4
     app: str | None = None
     kinds: tuple[str, ...] = ()
+    backoffs: dict[str, Backoff] = field(default_factory=dict)
     grace: float = 30.0
     once: bool = False
     idle_exit: float | None = None

@@ -14,17 +14,9 @@ from holdfast.runners.agent.command import make_folders, result_of
 from holdfast.runners.agent.dispatch import work_for
 from holdfast.runners.agent.disposal import discard
 from holdfast.runners.agent.ladder import Ladder
-from holdfast.runners.agent.messages import (
-    Assignment,
-    CancelOrder,
-    Fence,
-    Held,
-    Outcome,
-    Report,
-    Rung,
-)
+from holdfast.runners.agent.messages import Assignment, CancelOrder, Fence, Held, Outcome, Report, Rung
 from holdfast.runners.agent.process import Program, ProgramEnd
-from holdfast.runners.agent.reports import acceptable
+from holdfast.runners.agent.reports import acceptable, rested
 from holdfast.runners.agent.shipping import LogShipper
 from holdfast.runners.agent.spec import read_spec
 from holdfast.runners.agent.stages import ACCEPTED, ENDED, RUNNING, Cause, Phase
@@ -152,7 +144,7 @@ class Execution:
                 self._keep(report)
             await self._ship()
             wanted = self.cause is not Cause.LOST
-            ended = acceptable(report, self.rung, self._logs.totals) if wanted else None
+            ended = self._told(report) if wanted else None
         finally:
             self._phase = Phase.LOG
             await self._logs.stop()
@@ -167,8 +159,13 @@ class Execution:
     def _keep(self, report: Report) -> None:
         """Keep an end on disk: files and log may take long to arrive, or for ever, but the work is done."""
         if self.cause is not Cause.LOST:
-            self._bench.keep(self.fence, acceptable(report, self.rung, self._logs.totals))
+            self._bench.keep(self.fence, self._told(report))
             self._is_kept = True
+
+    def _told(self, report: Report) -> Report:
+        """Return what the server is told of an end."""
+        report = rested(report, self.assignment, self._bench.config.backoffs)
+        return acceptable(report, self.rung, self._logs.totals)
 
     async def _reported(self) -> Report:
         try:

@@ -118,12 +118,13 @@ class HandlerWork(Work):
                 value = None if result is None else msgspec.json.decode(result)
                 return Report(outcome=Outcome.COMPLETED, result=value)
             case wire.Cancelled(reason):
-                return Report(outcome=Outcome.CANCELLED, reason=reason)
+                # Nobody has to have asked for it: the handler itself wants no more of this job.
+                return Report(outcome=Outcome.CANCELLED, reason=reason, retry=False)
             case wire.Snoozed(seconds, reason):
                 return Report(outcome=Outcome.RELEASED, reason=reason, delay=seconds)
             case wire.Retried(delay, reason):
                 return Report(outcome=Outcome.FAILED, reason=reason, error=reason, delay=delay)
-            case wire.Raised(line, trace, poison):
+            case wire.Raised(line, trace, poison=poison):
                 return Report(outcome=Outcome.FAILED, reason=line, error=trace, retry=not poison)
         report = report_of(end, tail, artifacts)
         if report.outcome is Outcome.COMPLETED:

@@ -60,7 +60,10 @@ class CancelOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt of a job, offered to this runner.  *spec* is None where it has to be asked for."""
+    """An attempt of a job, offered to this runner.  *spec* is None where it has to be asked for.
+
+    *retry* is the job's own policy, None where it has none.
+    """
 
     job: int
     attempt: int
@@ -73,6 +76,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 300.0
     failures: int = 0
     max_attempts: int = 5
+    retry: Any = None
     tags: list[str] = []
     meta: Any = None
     trace: str | None = None
@@ -96,7 +100,7 @@ class StreamTotal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How an assignment ended; *retry* False says that it can never succeed.
+    """How an assignment ended; *retry* False says that it is not to be taken up again.
 
     *delay* is in seconds: when it may be taken up again.  *rung* is the last one that a cancel, or a timeout,
     has come to.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
+
 import msgspec
 
 from holdfast.errors import ServerRefused
-from holdfast.rules.outcome import storable
-from holdfast.runners.agent.messages import Outcome, Report, Rung, StreamTotal
+from holdfast.rules.backoff import Backoff
+from holdfast.rules.outcome import rest_after, storable
+from holdfast.runners.agent.messages import Assignment, Outcome, Report, Rung, StreamTotal
 
 # What the server takes, in characters.
 LONGEST_REASON = 2000
@@ -21,6 +25,20 @@ def acceptable(report: Report, rung: Rung | None, totals: dict[str, StreamTotal]
         rung=rung,
         logs=totals or None,
     )
+
+
+def rested(report: Report, assignment: Assignment, backoffs: Mapping[str, Backoff]) -> Report:
+    """Return the report of a failure with the rest that its kind gives, of which the server knows nothing.
+
+    What the handler chose comes first, then the job's own policy, by which the server decides.
+    """
+    backoff = backoffs.get(assignment.kind)
+    may_rest = report.outcome is Outcome.FAILED and report.retry and report.delay is None
+    if backoff is None or assignment.retry is not None or not may_rest:
+        return report
+    told = report.error or report.reason
+    delay, error = rest_after(told, failures=assignment.failures, backoff=backoff, random=random.random)
+    return msgspec.structs.replace(report, delay=delay, error=error)
 
 
 def instead(report: Report, error: ServerRefused) -> Report | None:

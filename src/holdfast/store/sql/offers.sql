@@ -104,8 +104,8 @@ with pair as (
            'runner protocol', holdfast.now(), holdfast.now() + make_interval(secs => j.timeout) + interval '1 day'
     from taken t join holdfast.jobs j on j.id = any (array[t.job_id])
 )
-select t.worker_id, t.job_id, t.attempt, t.failures, j.kind, j.queue, j.priority::integer, j.max_attempts, j.timeout,
-       j.meta::text, j.tags, j.trace, j.created_at, holdfast.now(), p.spec_sha256, p.on_loss,
+select t.worker_id, t.job_id, t.attempt, t.failures, j.kind, j.queue, j.priority::integer, j.max_attempts,
+       j.retry::text, j.timeout, j.meta::text, j.tags, j.trace, j.created_at, holdfast.now(), p.spec_sha256, p.on_loss,
        holdfast.job_spec(t.job_id)
 from taken t
 join holdfast.jobs j on j.id = any (array[t.job_id])
@@ -129,8 +129,8 @@ with pair as (
            'runner protocol', holdfast.now(), holdfast.now() + make_interval(secs => j.timeout) + interval '1 day'
     from shown s join holdfast.jobs j on j.id = any (array[s.job_id])
 )
-select s.worker_id, s.job_id, s.attempt, s.failures, j.kind, j.queue, j.priority::integer, j.max_attempts, j.timeout,
-       j.meta::text, j.tags, j.trace, j.created_at, s.offered_at, p.spec_sha256, p.on_loss,
+select s.worker_id, s.job_id, s.attempt, s.failures, j.kind, j.queue, j.priority::integer, j.max_attempts,
+       j.retry::text, j.timeout, j.meta::text, j.tags, j.trace, j.created_at, s.offered_at, p.spec_sha256, p.on_loss,
        holdfast.job_spec(s.job_id)
 from shown s
 join holdfast.jobs j on j.id = any (array[s.job_id])
