@@ -32,6 +32,8 @@ DOORS = {
     "holdfast/worker/child.py::LinkLogHandler.emit": "logging's rule: a bad log call hurts nobody",
     "holdfast/worker/journal.py::JournalHandler.emit": "logging's rule: a bad log call hurts nobody",
     "holdfast/worker/perform.py::Performer.perform": "the door around a handler: what it raises is decided",
+    "holdfast/worker/perform.py::Performer._run_surrounded": "the same around a run, decided on already",
+    "holdfast/worker/lease.py::Lease._run": "a thread that would end by it without a word: told, tried again",
     "holdfast/workflow/branches.py::Branches._run": "the door around a branch: its parent is told",
     "holdfast/workflow/execution.py::Execution._made_up": "the door around a compensation: the others run",
     "holdfast/workflow/failures.py::Failures._built": "the door around an error class of a user",

@@ -1,6 +1,7 @@
 """Middleware surrounds every handler, wherever it runs."""
 
 from contextvars import ContextVar
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -80,6 +81,81 @@ async def test_an_error_of_a_middleware_is_an_error_of_the_attempt(
     await work(app)
     assert await run(app, a=1, b=2) == 3
     assert await db.value("select reason from holdfast.attempts") == "RuntimeError: stumbled"
+
+
+async def test_a_middleware_sees_what_a_run_raises_and_ends_none_that_rests(
+    client: holdfast.Client, work: Any, eventually: Any
+) -> None:
+    """It surrounds each attempt: it sees nothing of one that rests, and what it answers then counts not."""
+    app = holdfast.App()
+    seen: list[Any] = []
+
+    @app.middleware
+    async def watch(_job: holdfast.Job, call: Any) -> Any:
+        try:
+            seen.append(await call())
+        except ValueError as error:
+            seen.append(error)
+        return "of the middleware"
+
+    @app.workflow
+    async def ask(run: holdfast.Run) -> str:
+        run.on_failure(seen.append, "undone")
+        if await run.wait_signal("answer", timeout=60) == "no":
+            msg = "refused"
+            raise ValueError(msg)
+        return "of the run"
+
+    await work(app)
+    yes, no = [(await client.enqueue(ask.job())).id for _ in range(2)]
+    for run_id in (yes, no):
+
+        async def rests(run_id: int = run_id) -> bool:
+            return (await client.job(run_id)).state == "waiting"
+
+        await eventually(rests)
+    assert seen == [None, None]
+    await client.signal(yes, "answer", "yes")
+    assert await client.wait(yes, timeout=20) == "of the middleware"
+    await client.signal(no, "answer", "no")
+    with pytest.raises(holdfast.JobFailed, match="ValueError: refused"):
+        await client.wait(no, timeout=20)
+    assert seen[2:4] == ["of the run", "undone"]
+    assert [str(error) for error in seen[4:]] == ["refused"]
+
+
+async def test_an_error_of_a_middleware_around_a_run_is_tried_again(
+    client: holdfast.Client, work: Any, db: ThrowawayDatabase
+) -> None:
+    """Also where the run has only come to rest; one that has failed has failed, for its own reason."""
+    app = holdfast.App()
+
+    @app.middleware
+    async def stumble(job: holdfast.Job, call: Any) -> Any:
+        try:
+            return await call()
+        finally:
+            if job.attempt == 1 or job.kind == "refuse":
+                msg = "stumbled"
+                raise RuntimeError(msg)
+
+    @app.workflow(retry=holdfast.Constant(timedelta(0)))
+    async def rest(run: holdfast.Run) -> str:
+        await run.sleep(2)
+        return "rested"
+
+    @app.workflow
+    async def refuse(run: holdfast.Run) -> None:  # noqa: ARG001 - it needs none
+        msg = "refused"
+        raise ValueError(msg)
+
+    await work(app)
+    rested, refused = (await client.enqueue(rest.job())).id, (await client.enqueue(refuse.job())).id
+    assert await client.wait(rested, timeout=20) == "rested"
+    reason = "select reason from holdfast.attempts where job_id = $1 order by attempt limit 1"
+    assert await db.value(reason, rested) == "RuntimeError: stumbled"
+    with pytest.raises(holdfast.JobFailed, match="ValueError: refused"):
+        await client.wait(refused, timeout=20)
 
 
 async def test_what_a_middleware_sets_in_its_context_reaches_a_thread(

@@ -8,11 +8,11 @@ to itself for longer than the ttl does cost it: this thread cannot run meanwhile
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable
 
-from holdfast.errors import HoldfastError
 from holdfast.model.worker import WorkerState
 from holdfast.runtime.events import Events
 from holdfast.store import workers
@@ -23,6 +23,16 @@ from holdfast.store.dedicated import DedicatedConnection
 RETRY = 1.0
 # How often the loop notes that it turns, in seconds.
 PULSE = 1.0
+
+
+def now() -> float:
+    """Return the time in seconds by a clock that goes on while the machine sleeps, where there is one.
+
+    Whoever wakes finds its lease run out, as PostgreSQL does, which need not have slept.
+    """
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
 
 
 class Lease:
@@ -49,13 +59,12 @@ class Lease:
         self._last_turn = time.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.renewals = 0
-        self._renewed_at = time.monotonic()
+        self._renewed_at = now()
 
     @property
     def holds(self) -> bool:
         """True while nobody can have declared this worker lost: it was renewed less than a ttl ago."""
-        return time.monotonic() - self._renewed_at < self._ttl
+        return now() - self._renewed_at < self._ttl
 
     @property
     def stood_still(self) -> float:
@@ -70,7 +79,7 @@ class Lease:
     def start(self, worker_id: int, changed: Callable[[WorkerState | None], None]) -> None:
         """Begin to renew the lease of *worker_id*; call it on the loop that is to be watched."""
         self._loop = asyncio.get_running_loop()
-        self._renewed_at = time.monotonic()
+        self._renewed_at = now()
         self._pulse()
         self._ended = threading.Event()
         arguments = (worker_id, changed, self._ended)
@@ -98,18 +107,18 @@ class Lease:
         connection = DedicatedConnection(self._config, "lease", patience=max(2.0, self._every))
         rest = self._every
         while not ended.wait(rest):
-            if not self.is_watched:
-                self._events.emit("lease.abandoned", worker_id=worker_id, seconds=self.stood_still)
-                rest = RETRY
-                continue
-            asked_at = time.monotonic()
             try:
+                if not self.is_watched:
+                    self._events.emit("lease.abandoned", worker_id=worker_id, seconds=self.stood_still)
+                    rest = RETRY
+                    continue
+                asked_at = now()
                 state = connection.run(workers.renew_worker(worker_id))
-            except HoldfastError as error:
+            except Exception as error:
+                # Whatever it is: a thread that ended by it would let the lease run out, and nobody know why.
                 self._events.emit("lease.delayed", worker_id=worker_id, error=error)
                 rest = min(RETRY, self._every)
                 continue
-            self.renewals += 1
             if state is not None:
                 self._renewed_at = asked_at
             rest = self._every

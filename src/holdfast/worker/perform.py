@@ -37,6 +37,9 @@ CUT_OFF = (
     "give the step or the wait its own timeout="
 )
 
+# What ends an attempt of a run otherwise than with its result.
+DECISIONS = (Fail, Stop, Suspend)
+
 # What most handlers come to, and members of enumerations that every job asks for: made and found once.
 COMPLETED = Complete()
 ON_LOOP, LOST, COMMITTED = Executor.LOOP, Cause.LOST, Settlement.COMMITTED
@@ -125,10 +128,36 @@ class Performer:
     async def _go_on(self, running: Running, workflow: Workflow[Any, Any], arguments: dict[str, Any]) -> Any:
         """Go on with a run; its middleware surrounds each attempt."""
         execution = Execution(self._executors.ledger_for(running), workflow, arguments, self._customs)
-        call: Callable[[], Awaitable[Any]] = execution.perform
-        if self._app.middlewares:
-            call = self._inside_middleware(self._executors.job_for(running, Executor.LOOP), call)
-        return await self._on_loop(running, call())
+        if not self._app.middlewares:
+            return await self._on_loop(running, execution.perform())
+        job = self._executors.job_for(running, Executor.LOOP)
+        return await self._on_loop(running, self._run_surrounded(job, execution))
+
+    async def _run_surrounded(self, job: Job, execution: Execution) -> Any:
+        """Go on with a run inside its middleware, which sees what its code returns or raises.
+
+        What an attempt is decided to come to is not for it to change: it sees None where the run rests.
+        """
+        decided: Fail | Stop | Suspend | None = None
+
+        async def innermost() -> Any:
+            nonlocal decided
+            returned = await execution.perform()
+            if not isinstance(returned, DECISIONS):
+                return returned
+            decided = returned
+            if execution.error is not None:
+                raise execution.error
+            return None
+
+        try:
+            returned = await self._inside_middleware(job, innermost)()
+        except BaseException as error:
+            # An error of the middleware's own fails the attempt, but no run that has ended.
+            has_ended = isinstance(decided, Fail | Stop) and isinstance(error, Exception)
+            if decided is None or not (has_ended or error is execution.error):
+                raise
+        return returned if decided is None else decided
 
     async def _on_loop(self, running: Running, call: Awaitable[Any]) -> Any:
         task = asyncio.current_task()
@@ -186,7 +215,7 @@ class Performer:
             return None
         if returned is None:
             return COMPLETED
-        if isinstance(returned, Fail | Stop | Suspend):
+        if isinstance(returned, DECISIONS):
             # The decision of a run.
             return returned
         match answered(running.claimed.kind, returned):

@@ -32,7 +32,8 @@ FORKED = '"forked_from"'
 class Execution:
     """Runs the code of a workflow for one attempt.
 
-    ``perform`` answers what the code returned, or the decision that ends the attempt.
+    ``perform`` answers what the code returned, or the decision that ends the attempt; where that is because
+    the code has raised, *error* is what.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Execution:
         self._history = History(first_seed(claimed.id, claimed.enqueued_at))
         self._moments = Moments(claimed.claimed_at, ledger.heard)
         self._is_making_up = False
+        self.error: BaseException | None = None
 
     async def perform(self) -> Any:
         """Go on with the run as far as it goes."""
@@ -98,6 +100,7 @@ class Execution:
             case Returned(value):
                 return await self._returned(replay, value)
             case Raised(error):
+                self.error = error
                 failure = Fail(error=storable(told(error)), reason=storable(one_line(error)))
                 return await self._fail(replay, failure)
             case Continued(args):
@@ -121,7 +124,6 @@ class Execution:
             return await self._fail(replay, refusal)
         if replay.notebook.posts:
             await replay.notebook.finish(value)
-            return None
         return value
 
     def _refusal(self, value: Any) -> Fail | None:
