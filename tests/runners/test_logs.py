@@ -1,5 +1,6 @@
 """What runners log arrives whole and once, or the record says what is missing."""
 
+import asyncio
 import gzip
 import hashlib
 from typing import Any
@@ -283,6 +284,20 @@ async def test_the_rest_of_a_log_may_come_after_the_end(scene: Scene, outcome: O
     await Clock(scene.db).advance(61)
     with pytest.raises(LeaseLost):
         await desk.send(15, b"x")
+
+
+@pytest.mark.parametrize("verb", ["send", "close"])
+async def test_the_rest_of_a_log_may_come_while_the_end_is_written(scene: Scene, verb: str) -> None:
+    """It has to wait for that, and then the job is not held any more: but it is this worker that ended it."""
+    desk, ending = await desk_of(scene), await scene.session()
+    await desk.send(0, b"in time")
+    transaction = ending.transaction()
+    await transaction.start()
+    await scene.complete(desk.job, connection=ending)
+    rest = asyncio.create_task(desk.close(b"in time") if verb == "close" else desk.send(7, b", late"))
+    await scene.blocked()
+    await transaction.commit()
+    assert await rest == LogPlace(7 if verb == "close" else 13)
 
 
 async def test_a_lost_attempt_says_nothing_more(desk: Desk) -> None:

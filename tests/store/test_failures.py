@@ -2,14 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast.errors import DatabaseRefused, DatabaseUnavailable, InputInvalid, SchemaMissing
+from holdfast.model.outcome import Complete
+from holdfast.store import attempts
+from holdfast.store.attempts import Ended
+from holdfast.store.database import Database
 from holdfast.testing import ThrowawayDatabase
-from tests.store.scene import Scene
+from tests.store.scene import Scene, fence
 
 REQUEST = holdfast.JobRequest("greet", "{}")
 
@@ -54,6 +59,24 @@ async def test_what_a_trigger_of_somebody_else_lacks_is_not_our_schema(
     )
     with pytest.raises(DatabaseRefused, match=rf"\({state}\): .*{missing}"):
         await client.enqueue(REQUEST)
+
+
+async def test_a_command_that_waits_for_a_lock_is_not_said_to_find_no_server(
+    scene: Scene,
+) -> None:
+    """The server is there, and whoever reads of it should look for whom it waits."""
+    job, other = await scene.one(), await scene.session()
+    held = other.transaction()
+    await held.start()
+    await scene.execute(other, "select job_id from holdfast.live_jobs where job_id = $1 for update", job.id)
+    hasty = Database(replace(scene.db.config, command_timeout=0.3))
+    await hasty.open()
+    try:
+        with pytest.raises(DatabaseUnavailable, match=r"did not answer in time: .* holds a lock"):
+            await hasty.run(attempts.finish_jobs([Ended(fence(job), Complete(None))]))
+    finally:
+        await hasty.close()
+    await held.rollback()
 
 
 async def _in_bulk(client: holdfast.Client, _: ThrowawayDatabase) -> None:

@@ -21,6 +21,17 @@ from tests.store.scene import KIND, Scene, fence
 END = "end"
 
 
+async def test_the_newest_transaction_is_one_of_those_that_run(scene: Scene) -> None:
+    """Nothing has ended since it began, so a snapshot says nothing of it; who falls asleep has to know."""
+    late = await scene.session()
+    transaction = late.transaction()
+    await transaction.start()
+    number = await late.fetchval("select pg_current_xact_id()::text::bigint")
+    oldest, following = await scene.run(workers.running_transactions())
+    assert oldest <= number < following
+    await transaction.rollback()
+
+
 class Ear:
     """Hears everything on the schema's channel."""
 

@@ -1,6 +1,7 @@
 """CPU handlers in child processes: kept warm, killed hard, and never a danger to the worker."""
 
 import asyncio
+import logging
 import os
 import select
 import signal
@@ -22,7 +23,7 @@ from holdfast.store.database import DatabaseConfig
 from holdfast.store.sync_sessions import SyncSessions
 from holdfast.testing import ThrowawayDatabase
 from holdfast.worker import wire
-from holdfast.worker.child import Link, LinkPort
+from holdfast.worker.child import Link, LinkLogHandler, LinkPort
 from holdfast.worker.processes import Child
 from tests.worker import handlers
 
@@ -130,6 +131,35 @@ def test_nothing_of_a_call_comes_after_its_ending() -> None:
         told = wire.frame(wire.Progress(0.5, None)) + wire.frame(wire.Returned())
         assert ours.recv(10_000) == told
         assert select.select([ours], [], [], 0)[0] == []
+
+
+def test_no_line_of_a_log_comes_after_its_ending() -> None:
+    """A thread that has just seen whose line it is may find the call over when it says it."""
+    ours, theirs = socket.socketpair()
+    link, nowhere = Link(theirs), SyncSessions(DatabaseConfig(dsn="postgresql://nobody@127.0.0.1/nowhere"))
+    record = logging.LogRecord("shop", logging.INFO, __file__, 1, "packed", None, None)
+    with ours, theirs, link._stream:
+        port, log = LinkPort(link, claimed("leave_a_thread", "{}"), nowhere), LinkLogHandler(link)
+        link.begin(port)
+        log.begin(port)
+        log.emit(record)
+        link.end(wire.Returned())
+        log.emit(record)
+        link.begin(LinkPort(link, claimed("meet_a_thread", "{}"), nowhere))
+        log.emit(record)
+        told = wire.frame(wire.Line(logging.INFO, "packed")) + wire.frame(wire.Returned())
+        assert ours.recv(10_000) == told
+        assert select.select([ours], [], [], 0)[0] == []
+
+
+def test_half_a_message_means_that_the_parent_hung_up() -> None:
+    """It has died while it spoke, and its child is not to live on because of that."""
+    ours, theirs = socket.socketpair()
+    link = Link(theirs)
+    with theirs, link._stream:
+        with ours:
+            ours.sendall(wire.frame(wire.Answer(1))[:-1])
+        assert link.hear() is None
 
 
 async def test_a_handler_runs_on_its_process_main_thread(work: Any, ask: Any) -> None:

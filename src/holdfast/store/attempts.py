@@ -309,7 +309,7 @@ def attempt_outcomes(fences: Sequence[Fence]) -> Statement[list[tuple[Fence, str
 
 
 def held_attempts(worker_id: int) -> Statement[list[Fence]]:
-    """Find everything that a worker holds."""
+    """Find the attempts that a worker holds, but for those in bundles."""
     return Statement("held_attempts", _SQL["held_attempts"], (worker_id,), _fences)
 
 

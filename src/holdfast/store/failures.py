@@ -115,6 +115,10 @@ def _names(text: str, schema: str) -> bool:
 def _without_sqlstate(error: BaseException, text: str, address: str | None) -> HoldfastError | None:
     if address is not None and (type(error).__name__ in ODD_OPTION or isinstance(error, ODD_HOST)):
         return SettingInvalid(f"the address of the database is not usable: {text}", setting="database_url")
+    if isinstance(error, TimeoutError) and address is None:
+        # A command of a connection that stands.
+        held = "it has too much to do, somebody's open transaction holds a lock, or it is cut off"
+        return DatabaseUnavailable(f"PostgreSQL did not answer in time: {held} ({text})")
     if isinstance(error, (OSError, EOFError, TimeoutError)):
         place = "" if address is None else f" at {address}"
         return DatabaseUnavailable(f"PostgreSQL cannot be reached{place}: {text}{_unheard(error, address)}")

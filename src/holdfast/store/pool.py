@@ -145,6 +145,7 @@ class Pool:
             raise
         if connection is not None and connection.is_closed():
             # It died on the way here: what is left of it is its place.
+            self.lost += 1
             del self._lent[connection]
             self._opening += 1
             return None

@@ -89,7 +89,7 @@ def wake_below(worker_id: int, priority: int) -> Statement[bool]:
 
 
 def running_transactions() -> Statement[tuple[int, int]]:
-    """Read the number of the oldest transaction that runs, and one above those of all that have begun."""
+    """Read the number of the oldest transaction that runs, and one above those of all that had one before."""
     return Statement("running_transactions", _SQL["running_transactions"], (), _numbers)
 
 

@@ -81,7 +81,8 @@ class Link:
         header = self._stream.read(wire.HEADER_BYTES)
         if len(header) < wire.HEADER_BYTES:
             return None
-        return wire.from_parent(self._stream.read(wire.body_bytes(header)))
+        body = self._stream.read(size := wire.body_bytes(header))
+        return wire.from_parent(body) if len(body) == size else None
 
     def listen(self) -> None:
         """Pass calls and answers on until the parent hangs up."""
@@ -185,24 +186,24 @@ class LinkLogHandler(logging.Handler):
     def __init__(self, link: Link) -> None:
         super().__init__(level=logging.INFO)
         self._link = link
-        self._claimed: ClaimedJob | None = None
+        self._port: LinkPort | None = None
         self._strangers: set[threading.Thread] = set()
 
-    def begin(self, claimed: ClaimedJob) -> None:
+    def begin(self, port: LinkPort) -> None:
         """Begin a call: what is said of another one, or in a thread of before, is not in its log."""
         self._strangers = {*threading.enumerate()} - {threading.main_thread()}
-        self._claimed = claimed
+        self._port = port
 
     def end(self) -> None:
         """Keep nothing more."""
-        self._claimed = None
+        self._port = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record where it belongs to the call that runs."""
-        if (claimed := self._claimed) is None or not self._belongs(record, claimed):
+        if (port := self._port) is None or not self._belongs(record, port.claimed):
             return
         try:
-            self._link.tell(wire.Line(record.levelno, storable(self.format(record))))
+            self._link.tell(wire.Line(record.levelno, storable(self.format(record))), port)
         except Exception:
             self.handleError(record)
 
@@ -231,23 +232,25 @@ class HandlerProcess:
         logging.getLogger("holdfast.job").setLevel(logging.INFO)
         threading.Thread(target=self._link.listen, name="holdfast link", daemon=True).start()
         while (call := self._link.calls.get()) is not None:
-            self._log.begin(call.claimed)
-            ending = self._run(call)
+            port = LinkPort(self._link, call.claimed, self._sessions)
+            self._link.begin(port)
+            self._log.begin(port)
+            ending = self._run(call, port)
             self._log.end()
             self._link.end(ending)
 
-    def _run(self, call: wire.Call) -> wire.Ending:
+    def _run(self, call: wire.Call, port: LinkPort) -> wire.Ending:
         try:
-            return self._ending(call)
+            return self._ending(call, port)
         except BaseException as error:
             return endings.raised(error, call.claimed)
 
-    def _ending(self, call: wire.Call) -> wire.Ending:
-        handler = self._ready(call)
+    def _ending(self, call: wire.Call, port: LinkPort) -> wire.Ending:
+        handler = self._ready(call, port)
         self._link.tell(wire.Begun())
         return endings.answered(call.claimed.kind, handler())
 
-    def _ready(self, call: wire.Call) -> Callable[[], Any]:
+    def _ready(self, call: wire.Call, port: LinkPort) -> Callable[[], Any]:
         if call.main is not None and not self._main_loaded:
             spawn.prepare(call.main)
             self._main_loaded = True
@@ -260,7 +263,5 @@ class HandlerProcess:
         )
         arguments = signature.decode(claimed.args)
         if signature.job_parameter is not None:
-            port = LinkPort(self._link, claimed, self._sessions)
-            self._link.begin(port)
             arguments[signature.job_parameter] = Job(claimed, port)
         return lambda: function(**arguments)

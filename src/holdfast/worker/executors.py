@@ -48,7 +48,6 @@ class Executors:
         self._sync_sessions = SyncSessions(database.config)
         self._threads = Threads()
         self._processes = ProcessPool(database.config)
-        self.abandoned = 0
 
     def job_for(self, running: Running, executor: Executor) -> Job:  # noqa: ARG002 - one port serves them all
         """Make the `Job` that a handler and its middleware get."""
@@ -130,11 +129,6 @@ class Executors:
         if running.job is not None:
             running.job.cancelled = running.job.lost = True
         running.leftover = called
-        self.abandoned += 1
-        called.add_done_callback(self._came_back)
-
-    def _came_back(self, _called: asyncio.Future[Result]) -> None:
-        self.abandoned -= 1
 
     async def stop(self) -> None:
         """End the processes and let threads go."""

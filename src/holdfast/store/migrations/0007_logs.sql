@@ -105,10 +105,11 @@ end
 $$;
 
 -- Whether this worker ended the attempt itself, no longer than so many seconds ago: then the rest of its log may still
--- come.  An attempt that was taken from it as lost says nothing more.
+-- come.  An attempt that was taken from it as lost says nothing more.  It is volatile so that it sees what is there when it
+-- is asked: whoever has waited for the lock of a job that ended meanwhile asks in a statement that began before.
 create function holdfast.ended_by(job_id bigint, attempt integer, worker_id bigint, seconds double precision)
 returns boolean
-language sql stable
+language sql volatile
 as $$
     select exists (
         select from holdfast.finished_jobs f

@@ -32,8 +32,11 @@ where w.id = $1::bigint and w.wakes_below <> $2::smallint
 returning w.id;
 
 -- name: running_transactions
--- The number of the oldest transaction that runs and has one, and a number above those of all that have begun.
-select pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint from pg_current_snapshot() s;
+-- The number of the oldest transaction that runs and has one, and a number above those of all that had one before: this
+-- transaction's own, for the snapshot says nothing of those that are younger than the last that has ended.  Locks nothing.
+select pg_snapshot_xmin(s.shot)::text::bigint,
+       greatest(pg_snapshot_xmax(s.shot), pg_current_xact_id())::text::bigint
+from (select pg_current_snapshot() as shot) s;
 
 -- name: note_settled
 -- Notes up to where a worker has found that nothing is left, for whoever begins after it.  Zero rows: the worker has ended.
