@@ -1,5 +1,7 @@
 """Middleware surrounds every handler, wherever it runs."""
 
+import asyncio
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
@@ -7,7 +9,9 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.errors import DatabaseUnavailable
 from holdfast.testing import ThrowawayDatabase
+from holdfast.workflow.execution import Execution
 from tests.worker import handlers
 
 
@@ -156,6 +160,90 @@ async def test_an_error_of_a_middleware_around_a_run_is_tried_again(
     assert await db.value(reason, rested) == "RuntimeError: stumbled"
     with pytest.raises(holdfast.JobFailed, match="ValueError: refused"):
         await client.wait(refused, timeout=20)
+
+
+async def test_a_cancel_that_meets_the_middleware_of_a_run_is_made_up_for(
+    client: holdfast.Client, work: Any, eventually: Any
+) -> None:
+    """Wherever the attempt is: what was done before it has to be undone."""
+    app, undone, reached = holdfast.App(), list[str](), asyncio.Event()
+
+    @app.middleware
+    async def dawdle(job: holdfast.Job, call: Any) -> Any:
+        if job.attempt > 1 and not reached.is_set():
+            reached.set()
+            await asyncio.sleep(60)
+        return await call()
+
+    @app.workflow
+    async def book(run: holdfast.Run) -> None:
+        run.on_failure(undone.append, "undone")
+        await run.wait_signal("answer", timeout=60)
+
+    await work(app)
+    booked = (await client.enqueue(book.job())).id
+
+    async def rests() -> bool:
+        return (await client.job(booked)).state == "waiting"
+
+    await eventually(rests)
+    await client.signal(booked, "answer")
+    async with asyncio.timeout(20):
+        await reached.wait()
+    await client.cancel(booked)
+    with pytest.raises(holdfast.JobCancelled):
+        await client.wait(booked, timeout=20)
+    assert undone == ["undone"]
+
+
+async def test_a_middleware_that_swallows_errors_completes_no_run(
+    client: holdfast.Client, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What kept an attempt from coming to anything, such as a database that was away, has it tried again."""
+    app, tries, perform = holdfast.App(), list[int](), Execution.perform
+
+    async def flawed(execution: Execution) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise DatabaseUnavailable("it is away")
+        return await perform(execution)
+
+    monkeypatch.setattr(Execution, "perform", flawed)
+
+    @app.middleware
+    async def swallow(_job: holdfast.Job, call: Any) -> Any:
+        with suppress(holdfast.HoldfastError):
+            return await call()
+
+    @app.workflow(retry=holdfast.Constant(timedelta(0)))
+    async def reckon(run: holdfast.Run) -> int:  # noqa: ARG001 - it needs none
+        return 7
+
+    await work(app)
+    assert await client.wait((await client.enqueue(reckon.job())).id, timeout=20) == 7
+
+
+async def test_a_run_that_snoozes_is_not_completed_by_its_middleware(
+    client: holdfast.Client, work: Any, eventually: Any
+) -> None:
+    """Whatever that answers: the run has said that it goes on later."""
+    app = holdfast.App()
+
+    @app.middleware
+    async def deaf(_job: holdfast.Job, call: Any) -> None:
+        await call()
+
+    @app.workflow
+    async def doze(run: holdfast.Run) -> holdfast.Snooze:  # noqa: ARG001 - it needs none
+        return holdfast.Snooze(3600, "later")
+
+    await work(app)
+    dozing = (await client.enqueue(doze.job())).id
+
+    async def rests() -> bool:
+        return (await client.job(dozing)).state == "scheduled"
+
+    await eventually(rests)
 
 
 async def test_what_a_middleware_sets_in_its_context_reaches_a_thread(

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import asyncpg
 
+from holdfast.store.address import shown_address
 from holdfast.store.database import KEEPALIVES, Connection, DatabaseConfig, own_errors
 
 LONGEST_CLOSE = 5.0
@@ -36,7 +37,7 @@ class Sessions:
     async def transaction(self) -> AsyncIterator[Connection]:
         """Lend a connection inside a transaction that commits when the block ends well."""
         pool = await self._open()
-        with own_errors(self.config.schema):
+        with own_errors(self.config.schema, shown_address(self.config.dsn)):
             lent = await pool.acquire()
         try:
             async with lent.transaction():

@@ -20,6 +20,7 @@ Run
     turns           lets the loop turn between handlers that never wait
     running         one attempt while it is held, and the set of all of them
     perform         runs one attempt: arguments, middleware, handler, timeout; comes to a decision
+    run_middleware  a run inside its middleware
     eager           a coroutine that has run up to its first wait
     deadlines       one timer for the timeouts of all handlers
     executors       the places where sync handlers run

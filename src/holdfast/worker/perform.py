@@ -24,6 +24,7 @@ from holdfast.worker.deadlines import Deadlines
 from holdfast.worker.eager import EagerCoroutine
 from holdfast.worker.endings import answered
 from holdfast.worker.journal import current_attempt
+from holdfast.worker.run_middleware import SurroundedRun
 from holdfast.worker.running import Cause, Running, Settlement, TimedOut
 from holdfast.workflow.execution import Execution
 from holdfast.workflow.failures import Failures
@@ -36,9 +37,6 @@ CUT_OFF = (
     "the code of the run was cancelled while it waited, as by asyncio.timeout around what it awaits: "
     "give the step or the wait its own timeout="
 )
-
-# What ends an attempt of a run otherwise than with its result.
-DECISIONS = (Fail, Stop, Suspend)
 
 # What most handlers come to, and members of enumerations that every job asks for: made and found once.
 COMPLETED = Complete()
@@ -131,33 +129,8 @@ class Performer:
         if not self._app.middlewares:
             return await self._on_loop(running, execution.perform())
         job = self._executors.job_for(running, Executor.LOOP)
-        return await self._on_loop(running, self._run_surrounded(job, execution))
-
-    async def _run_surrounded(self, job: Job, execution: Execution) -> Any:
-        """Go on with a run inside its middleware, which sees what its code returns or raises.
-
-        What an attempt is decided to come to is not for it to change: it sees None where the run rests.
-        """
-        decided: Fail | Stop | Suspend | None = None
-
-        async def innermost() -> Any:
-            nonlocal decided
-            returned = await execution.perform()
-            if not isinstance(returned, DECISIONS):
-                return returned
-            decided = returned
-            if execution.error is not None:
-                raise execution.error
-            return None
-
-        try:
-            returned = await self._inside_middleware(job, innermost)()
-        except BaseException as error:
-            # An error of the middleware's own fails the attempt, but no run that has ended.
-            has_ended = isinstance(decided, Fail | Stop) and isinstance(error, Exception)
-            if decided is None or not (has_ended or error is execution.error):
-                raise
-        return returned if decided is None else decided
+        run = SurroundedRun(execution, lambda: running.cause is Cause.CANCEL)
+        return await self._on_loop(running, run.go_on(partial(self._inside_middleware, job)))
 
     async def _on_loop(self, running: Running, call: Awaitable[Any]) -> Any:
         task = asyncio.current_task()
@@ -215,7 +188,7 @@ class Performer:
             return None
         if returned is None:
             return COMPLETED
-        if isinstance(returned, DECISIONS):
+        if isinstance(returned, Fail | Stop | Suspend):
             # The decision of a run.
             return returned
         match answered(running.claimed.kind, returned):

@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import socket
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -26,7 +25,7 @@ from holdfast.worker.claimer import Claimer
 from holdfast.worker.config import WorkerConfig
 from holdfast.worker.executors import Executors
 from holdfast.worker.journal import Journal, JournalHandler
-from holdfast.worker.lease import Lease
+from holdfast.worker.lease import Lease, now
 from holdfast.worker.lifespan import Lifespan
 from holdfast.worker.perform import Performer
 from holdfast.worker.permits import Permits
@@ -211,7 +210,7 @@ class Worker:
         )
         await self._database.run(workers.know_queues(self.config.queues))
         self.worker_id = await self._database.run(workers.register_worker(new))
-        self._heard_at = time.monotonic()
+        self._heard_at = now()
         self.lease.start(self.worker_id, self._renewed)
         self.slots.go_on()
         self.bundles.begin(new.kinds, new.workflows)
@@ -237,7 +236,7 @@ class Worker:
             self._lose()
         self.slots.go_on()
         self.attention.wake()
-        renewed_at, self._heard_at = self._heard_at, time.monotonic()
+        renewed_at, self._heard_at = self._heard_at, now()
         if self._heard_at - renewed_at > self.config.ttl:
             # Its lease had run out, so it found nothing for as long, whatever there was.
             self.claimer.wake()
