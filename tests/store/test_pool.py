@@ -216,6 +216,7 @@ async def test_a_connection_that_dies_on_the_way_to_its_turn_is_replaced(door: D
     pool.give_back(connection)
     connection.terminate()
     lent = await served(waiter)
+    assert pool.lost == 1
     assert await lent.fetchval("select 1") == 1
     lent.terminate()
     pool.give_back(lent)

@@ -15,6 +15,19 @@ from holdfast.workflow.execution import Execution
 from tests.worker import handlers
 
 
+@pytest.fixture
+def stands(client: holdfast.Client, eventually: Any) -> Any:
+    """Waits until a job stands so: ``await stands(7, "waiting")``."""
+
+    async def go(job_id: int, state: str) -> None:
+        async def is_so() -> bool:
+            return (await client.job(job_id)).state == state
+
+        await eventually(is_so)
+
+    return go
+
+
 async def test_middleware_runs_in_order_and_sees_the_job(
     single: Any, work: Any, run: Any, executor: str
 ) -> None:
@@ -88,7 +101,7 @@ async def test_an_error_of_a_middleware_is_an_error_of_the_attempt(
 
 
 async def test_a_middleware_sees_what_a_run_raises_and_ends_none_that_rests(
-    client: holdfast.Client, work: Any, eventually: Any
+    client: holdfast.Client, work: Any, stands: Any
 ) -> None:
     """It surrounds each attempt: it sees nothing of one that rests, and what it answers then counts not."""
     app = holdfast.App()
@@ -113,11 +126,7 @@ async def test_a_middleware_sees_what_a_run_raises_and_ends_none_that_rests(
     await work(app)
     yes, no = [(await client.enqueue(ask.job())).id for _ in range(2)]
     for run_id in (yes, no):
-
-        async def rests(run_id: int = run_id) -> bool:
-            return (await client.job(run_id)).state == "waiting"
-
-        await eventually(rests)
+        await stands(run_id, "waiting")
     assert seen == [None, None]
     await client.signal(yes, "answer", "yes")
     assert await client.wait(yes, timeout=20) == "of the middleware"
@@ -162,18 +171,26 @@ async def test_an_error_of_a_middleware_around_a_run_is_tried_again(
         await client.wait(refused, timeout=20)
 
 
+@pytest.mark.parametrize("where", ["before", "behind"])
 async def test_a_cancel_that_meets_the_middleware_of_a_run_is_made_up_for(
-    client: holdfast.Client, work: Any, eventually: Any
+    where: str, client: holdfast.Client, work: Any, stands: Any
 ) -> None:
-    """Wherever the attempt is: what was done before it has to be undone."""
+    """Before the attempt has begun, or when it has come to rest: what was done has to be undone."""
     app, undone, reached = holdfast.App(), list[str](), asyncio.Event()
 
-    @app.middleware
-    async def dawdle(job: holdfast.Job, call: Any) -> Any:
-        if job.attempt > 1 and not reached.is_set():
+    async def dawdle() -> None:
+        if not reached.is_set():
             reached.set()
             await asyncio.sleep(60)
-        return await call()
+
+    @app.middleware
+    async def slow(job: holdfast.Job, call: Any) -> Any:
+        if where == "before" and job.attempt > 1:
+            await dawdle()
+        answered = await call()
+        if where == "behind":
+            await dawdle()
+        return answered
 
     @app.workflow
     async def book(run: holdfast.Run) -> None:
@@ -182,18 +199,40 @@ async def test_a_cancel_that_meets_the_middleware_of_a_run_is_made_up_for(
 
     await work(app)
     booked = (await client.enqueue(book.job())).id
-
-    async def rests() -> bool:
-        return (await client.job(booked)).state == "waiting"
-
-    await eventually(rests)
-    await client.signal(booked, "answer")
+    if where == "before":
+        await stands(booked, "waiting")
+        await client.signal(booked, "answer")
     async with asyncio.timeout(20):
         await reached.wait()
     await client.cancel(booked)
     with pytest.raises(holdfast.JobCancelled):
         await client.wait(booked, timeout=20)
     assert undone == ["undone"]
+
+
+async def test_a_run_that_has_come_to_its_end_is_not_cancelled_in_its_middleware(
+    client: holdfast.Client, work: Any
+) -> None:
+    """What was done is done, also after a cancel."""
+    app, reached = holdfast.App(), asyncio.Event()
+
+    @app.middleware
+    async def slow(_job: holdfast.Job, call: Any) -> Any:
+        answered = await call()
+        reached.set()
+        await asyncio.sleep(60)
+        return answered
+
+    @app.workflow
+    async def reckon(run: holdfast.Run) -> int:  # noqa: ARG001 - it needs none
+        return 7
+
+    await work(app)
+    reckoned = (await client.enqueue(reckon.job())).id
+    async with asyncio.timeout(20):
+        await reached.wait()
+    await client.cancel(reckoned)
+    assert await client.wait(reckoned, timeout=20) == 7
 
 
 async def test_a_middleware_that_swallows_errors_completes_no_run(
@@ -224,7 +263,7 @@ async def test_a_middleware_that_swallows_errors_completes_no_run(
 
 
 async def test_a_run_that_snoozes_is_not_completed_by_its_middleware(
-    client: holdfast.Client, work: Any, eventually: Any
+    client: holdfast.Client, work: Any, stands: Any
 ) -> None:
     """Whatever that answers: the run has said that it goes on later."""
     app = holdfast.App()
@@ -238,12 +277,7 @@ async def test_a_run_that_snoozes_is_not_completed_by_its_middleware(
         return holdfast.Snooze(3600, "later")
 
     await work(app)
-    dozing = (await client.enqueue(doze.job())).id
-
-    async def rests() -> bool:
-        return (await client.job(dozing)).state == "scheduled"
-
-    await eventually(rests)
+    await stands((await client.enqueue(doze.job())).id, "scheduled")
 
 
 async def test_what_a_middleware_sets_in_its_context_reaches_a_thread(

@@ -138,13 +138,13 @@ class Execution:
         """Run it to its end; then `report` is there, save where nobody wants one."""
         self._bench.events.emit("assignment.begun", fence=self.fence, kind=self.assignment.kind)
         try:
-            report = await self._reported()
+            report = rested(await self._reported(), self.assignment, self._bench.config.backoffs)
             self._phase = Phase.LOG
             if self._is_kept or not self._logs.is_delivered:
                 self._keep(report)
             await self._ship()
             wanted = self.cause is not Cause.LOST
-            ended = self._told(report) if wanted else None
+            ended = acceptable(report, self.rung, self._logs.totals) if wanted else None
         finally:
             self._phase = Phase.LOG
             await self._logs.stop()
@@ -159,13 +159,8 @@ class Execution:
     def _keep(self, report: Report) -> None:
         """Keep an end on disk: files and log may take long to arrive, or for ever, but the work is done."""
         if self.cause is not Cause.LOST:
-            self._bench.keep(self.fence, self._told(report))
+            self._bench.keep(self.fence, acceptable(report, self.rung, self._logs.totals))
             self._is_kept = True
-
-    def _told(self, report: Report) -> Report:
-        """Return what the server is told of an end."""
-        report = rested(report, self.assignment, self._bench.config.backoffs)
-        return acceptable(report, self.rung, self._logs.totals)
 
     async def _reported(self) -> Report:
         try:

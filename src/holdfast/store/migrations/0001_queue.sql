@@ -49,8 +49,8 @@ begin
 end
 $$;
 
--- Where a job stands: one narrow row for as long as it lives, unless it is in a bundle (0012).  worker_id is set exactly while an attempt
--- holds the job.  The fence of every write is "job id, attempt, state in ('claimed', 'running')": it asks
+-- Where a job stands: one narrow row for as long as it lives, unless it is in a bundle (0012).  worker_id is set
+-- exactly while an attempt holds the job.  The fence of every write is "job id, attempt, state in ('claimed', 'running')": it asks
 -- for the state, since "worker_id is not null" would lead a planner that saw nothing held to live_jobs_held.
 --   scheduled  due at run_at          available  may be claimed
 --   claimed    in a worker's buffer   running    its handler runs
