@@ -7,7 +7,8 @@ import socket
 import subprocess
 import tempfile
 import warnings
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -86,10 +87,9 @@ class Cluster:
 
     def run(self, name: str, *arguments: str, stdin: str | None = None) -> str:
         """Run one of PostgreSQL's own programs on this server; answers what it printed."""
-        environment = inherited() | {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": "postgres"}
         done = subprocess.run(
             [self.program(name), *arguments],
-            env=environment | {"PGDATABASE": "postgres"},
+            env=self._environment(),
             input=stdin,
             capture_output=True,
             text=True,
@@ -99,6 +99,30 @@ class Cluster:
             msg = f"{name} failed: {done.stderr.strip()[-2000:]}"
             raise RuntimeError(msg)
         return done.stdout
+
+    @contextmanager
+    def running(self, name: str, *arguments: str, stdin: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run one of PostgreSQL's own programs for the length of a ``with`` block; it must not end before."""
+        with tempfile.TemporaryFile("w+") as script, tempfile.TemporaryFile("w+") as said:
+            script.write(stdin)
+            script.seek(0)
+            program = subprocess.Popen(
+                [self.program(name), *arguments],
+                env=self._environment(),
+                stdin=script,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+            )
+            try:
+                yield program
+                has_ended = program.poll() is not None
+            finally:
+                program.kill()
+                program.wait()
+            if has_ended:
+                said.seek(0)
+                msg = f"{name} ended too soon: {said.read().strip()[-2000:]}"
+                raise RuntimeError(msg)
 
     async def connect(self) -> asyncpg.Connection[Any]:
         """Return a connection for looking, outside of what is measured."""
@@ -116,6 +140,15 @@ class Cluster:
                 continue
             total += times.user + times.system
         return float(total)
+
+    def _environment(self) -> dict[str, str]:
+        address = {
+            "PGHOST": "127.0.0.1",
+            "PGPORT": str(self.port),
+            "PGUSER": "postgres",
+            "PGDATABASE": "postgres",
+        }
+        return inherited() | address
 
     def _new_server(self) -> Any:
         with warnings.catch_warnings():

@@ -69,10 +69,17 @@ def table(results: Results) -> Table:
 
 
 def against(
-    results: Results, case: Case, other: str, what: str, bound: float | None, *, of: Case | None = None
+    results: Results,
+    case: Case,
+    other: str,
+    what: str,
+    bound: float | None,
+    *,
+    of: Case | None = None,
+    who: str = HOLDFAST.name,
 ) -> Iterator[Verdict]:
-    """Yield Holdfast's figures divided by those of one other, in the same case unless *of* says which."""
-    ours = results.rounds_of(case).get(HOLDFAST.name, {})
+    """Yield Holdfast's figures, or *who*'s, divided by another's: in the same case unless *of* says which."""
+    ours = results.rounds_of(case).get(who, {})
     theirs = results.rounds_of(of or case).get(other, {})
     if (found := paired_ratio(ours, theirs)) is not None:
         yield Verdict(what=what, found=found, bound=bound, at_most=case.less_is_better)
@@ -114,12 +121,15 @@ def _inserts(results: Results) -> Iterator[Verdict]:
     yield from against(results, bulk, FLOOR.name, f"A: {bulk.name} ÷ COPY of the same rows", 0.6)
     bare = inserts.case(inserts.EIGHT, False)
     busy, shared = inserts.case(inserts.EIGHT, True), inserts.case(inserts.SHARED, True)
-    for ours, floor, loop, bound in (
-        (busy, FLOOR, "bare insert loop", 0.8),
-        (busy, FLOOR_IN_PYTHON, "the same loop in Python", None),
-        (shared, FLOOR, "bare insert loop", None),
+    for ours, floor, loop, of, bound in (
+        (busy, FLOOR, "bare insert loop, 8 clients", bare, 0.8),
+        (busy, FLOOR, "the same beside bare workers", busy, None),
+        (busy, FLOOR_IN_PYTHON, "the same loop in Python, 8 clients", bare, None),
+        (shared, FLOOR, "bare insert loop, 8 clients", bare, None),
     ):
-        yield from against(results, ours, floor.name, f"A: {ours.name} ÷ {loop}, 8 clients", bound, of=bare)
+        yield from against(results, ours, floor.name, f"A: {ours.name} ÷ {loop}", bound, of=of)
+    what = "A: bare insert loop, 8 clients, beside bare workers ÷ alone"
+    yield from against(results, busy, FLOOR.name, what, None, of=bare, who=FLOOR.name)
 
 
 def _latencies(results: Results) -> Iterator[Verdict]:

@@ -15,6 +15,11 @@ from bench.peers.load import Load
 
 HERE = Path(__file__).parent
 BATCH = 500
+PGBENCH = ("-n", "-M", "prepared")
+# How long bare workers rest between two claims: about as long as those of Holdfast do beside eight clients.
+REST = "5 ms"
+# They are given so long to end what came, in seconds.
+PATIENCE = 60.0
 ENDED = "select count(*), count(distinct job_id) from finished_jobs"
 RATE = re.compile(r"^tps = ([\d.]+)", re.MULTILINE)
 
@@ -44,21 +49,8 @@ def drain(cluster: Cluster, load: Load, *, clients: int = 1) -> float:
     if rest:
         msg = f"{load.jobs} jobs are no multiple of {clients} clients with batches of {BATCH}"
         raise ValueError(msg)
-    script = str(HERE / "drain.sql")
-    printed = cluster.run(
-        "pgbench",
-        "-n",
-        "-M",
-        "prepared",
-        "-c",
-        str(clients),
-        "-t",
-        str(rounds),
-        "-D",
-        f"batch={BATCH}",
-        "-f",
-        script,
-    )
+    options = (*PGBENCH, "-c", str(clients), "-t", str(rounds), *_batches(), "-f", str(HERE / "drain.sql"))
+    printed = cluster.run("pgbench", *options)
     check_drained(cluster, load)
     return _rate(printed) * BATCH
 
@@ -66,31 +58,43 @@ def drain(cluster: Cluster, load: Load, *, clients: int = 1) -> float:
 def check_drained(cluster: Cluster, load: Load) -> None:
     """Hold the history against what there was to do; raises `NotExactlyOnce`."""
     ended, once = cluster.run("psql", "-qXAt", "-c", ENDED).strip().split("|")
-    left = cluster.run("psql", "-qXAt", "-c", "select count(*) from live_jobs").strip()
-    if (ended, once, left) != (str(load.jobs), str(load.jobs), "0"):
+    left = _left(cluster)
+    if (ended, once, left) != (str(load.jobs), str(load.jobs), 0):
         msg = f"of {load.jobs} jobs {once} ended, {ended} ends were written and {left} are left"
         raise NotExactlyOnce(msg)
 
 
 def insert(cluster: Cluster, load: Load) -> float:
     """Insert job by job, a commit each, from the load's clients; answers jobs per second."""
-    script = str(HERE / "insert.sql")
-    each = str(load.jobs // load.clients)
-    printed = cluster.run(
-        "pgbench",
-        "-n",
-        "-M",
-        "prepared",
-        "-c",
-        str(load.clients),
-        "-t",
-        each,
-        "-D",
-        f"pad={load.padding()}",
-        "-f",
-        script,
-    )
+    clients, each = str(load.clients), str(load.jobs // load.clients)
+    pad, script = f"pad={load.padding()}", str(HERE / "insert.sql")
+    printed = cluster.run("pgbench", *PGBENCH, "-c", clients, "-t", each, "-D", pad, "-f", script)
     return _rate(printed)
+
+
+def insert_beside_workers(cluster: Cluster, load: Load, *, workers: int) -> float:
+    """Insert as `insert` does while so many connections claim and finish in batches.
+
+    Raises `NotExactlyOnce`.
+    """
+    script = f"\\sleep {REST}\n{(HERE / 'drain.sql').read_text('utf-8')}"
+    # What they do has no end of its own; "-" is a script that comes in by the pipe.
+    options = (*PGBENCH, "-c", str(workers), "-T", "3600", *_batches(), "-f", "-")
+    with cluster.running("pgbench", *options, stdin=script) as program:
+        rate = insert(cluster, load)
+        deadline = time.monotonic() + PATIENCE
+        while _left(cluster) and program.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+    check_drained(cluster, load)
+    return rate
+
+
+def _batches() -> tuple[str, str]:
+    return "-D", f"batch={BATCH}"
+
+
+def _left(cluster: Cluster) -> int:
+    return int(cluster.run("psql", "-qXAt", "-c", "select count(*) from live_jobs"))
 
 
 def _rate(printed: str) -> float:

@@ -1,4 +1,5 @@
 -- Claims a batch with everything a worker needs to run it, then finishes it under the fence and writes the history.
+-- A worker that waits for jobs may find none.
 with claimed as (
     update live_jobs l
     set state = 'running', attempt = l.attempt + 1, worker_id = 1, claimed_at = now(), started_at = now()
@@ -13,7 +14,8 @@ with claimed as (
       and j.id = any (array[l.job_id])
     returning l.job_id, l.attempt, j.args
 )
-select array_agg(job_id) as ids, array_agg(attempt) as attempts, string_agg(args::text, ',') as args
+select coalesce(array_agg(job_id), '{}') as ids, coalesce(array_agg(attempt), '{}') as attempts,
+       string_agg(args::text, ',') as args
 from claimed
 \gset
 with ended as (

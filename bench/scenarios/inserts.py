@@ -31,11 +31,18 @@ def cells() -> list[Cell]:
             scenario="A",
             name=case(shape, listening).name,
             measure=partial(measure, shape=shape, listening=listening),
-            contestants=EVERYBODY if listening or shape == SHARED else (*EVERYBODY, *FLOORS),
+            contestants=(*EVERYBODY, *floors(shape, listening)),
         )
         for shape in (ONE, EIGHT, SHARED)
         for listening in (False, True)
     ]
+
+
+def floors(shape: tuple[int, int], listening: bool) -> tuple[Contestant, ...]:
+    """Return the floors of a cell; beside workers it is the eight clients for whom there is a bound."""
+    if listening:
+        return (FLOOR,) if shape == EIGHT else ()
+    return () if shape == SHARED else FLOORS
 
 
 def case(shape: tuple[int, int], listening: bool) -> Case:
@@ -56,7 +63,7 @@ async def measure(peer: Contestant, scale: Scale, *, shape: tuple[int, int], lis
     load = Load(jobs=jobs, clients=clients, calls=calls)
     with Cluster() as cluster:
         if peer is FLOOR:
-            return {case(shape, listening): await asyncio.to_thread(measure_floor, cluster, load)}
+            return {case(shape, listening): await asyncio.to_thread(measure_floor, cluster, load, listening)}
         await perform(peer, cluster.dsn, "setup")
         rate = await (measure_with_workers if listening else measure_alone)(peer, cluster, load)
     return {case(shape, listening): rate}
@@ -83,7 +90,9 @@ async def measure_with_workers(peer: Contestant, cluster: Cluster, load: Load) -
     return rate
 
 
-def measure_floor(cluster: Cluster, load: Load) -> float:
-    """Return the rate of the bare insert-commit loop."""
+def measure_floor(cluster: Cluster, load: Load, listening: bool) -> float:
+    """Return the rate of the bare insert-commit loop, alone or beside bare workers."""
     bare.setup(cluster)
+    if listening:
+        return bare.insert_beside_workers(cluster, load, workers=WORKERS)
     return bare.insert(cluster, load)

@@ -32,6 +32,8 @@ async def fresh(cluster: Cluster) -> Cluster:
     """The same without anything in it."""
     connection = await cluster.connect()
     await connection.execute("drop schema if exists holdfast cascade")
+    # The floor's tables.
+    await connection.execute("drop table if exists jobs, live_jobs, finished_jobs")
     await connection.close()
     return cluster
 
@@ -177,3 +179,18 @@ def test_the_floor_checks_itself(fresh: Cluster) -> None:
         bare.check_drained(fresh, Load(jobs=2000))
     with pytest.raises(ValueError, match="no multiple"):
         bare.drain(fresh, Load(jobs=1100))
+
+
+def test_the_floor_inserts_beside_workers_that_end_all_of_it(fresh: Cluster) -> None:
+    """Bare workers claim and finish what comes in, and what they ran once they are gone is checked."""
+    bare.setup(fresh)
+    assert bare.insert_beside_workers(fresh, Load(jobs=800, clients=8), workers=2) > 0
+    bare.check_drained(fresh, Load(jobs=800))
+
+
+def test_bare_workers_that_die_are_told_of(fresh: Cluster) -> None:
+    """Whoever inserts alone because the workers could not work has no figure beside them."""
+    bare.setup(fresh)
+    fresh.run("psql", "-qX", "-c", "drop table finished_jobs")
+    with pytest.raises(RuntimeError, match=r'(?s)pgbench ended too soon: .*"finished_jobs" does not exist'):
+        bare.insert_beside_workers(fresh, Load(jobs=80, clients=8), workers=2)
