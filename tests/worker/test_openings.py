@@ -21,6 +21,7 @@ from holdfast.worker.openings import Openings
 # So rare that a test which needs a look would time out.
 NEVER = 60.0
 QUEUE = "limited"
+ASLEEP = "select wakes_below = 10 from holdfast.workers where id = $1"
 ASLEEP_OF_FIVE = "select count(*) = 1 from holdfast.workers where wakes_below = 10 and slots = 5"
 RAISE = "update holdfast.queues set max_running = 2 where name = 'limited'"
 
@@ -51,7 +52,10 @@ class Hall:
 
     async def work(self, app: holdfast.App, *, slots: int, queues: tuple[str, ...]) -> Any:
         """Start a worker that never polls."""
-        return await self._work(app, slots=slots, poll=NEVER, queues=queues)
+        process = await self._work(app, slots=slots, poll=NEVER, queues=queues)
+        # Of what is enqueued while it is awake nobody tells it.
+        await self.eventually(lambda: self.db.value(ASLEEP, process.worker.worker_id))
+        return process
 
     async def limit(self, most: int | None) -> None:
         """Set the limit of the queue."""

@@ -476,7 +476,11 @@ async def test_what_waits_in_the_buffer_too_long_is_given_back_before_the_next_p
 
 
 async def test_a_key_is_free_again_when_a_handlers_own_transaction_has_ended_its_job(
-    client: holdfast.Client, work: Any, monkeypatch: pytest.MonkeyPatch
+    client: holdfast.Client,
+    work: Any,
+    db: ThrowawayDatabase,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The next job of the key is looked for at once, and not at the next poll."""
     monkeypatch.setattr(wake_level, "LOOKS", (NEVER,))
@@ -488,6 +492,8 @@ async def test_a_key_is_free_again_when_a_handlers_own_transaction_has_ended_its
             pass
 
     await work(app, slots=2, poll=NEVER)
+    # Of what is enqueued while it is awake nobody tells it.
+    await eventually(lambda: db.value("select wakes_below = 10 from holdfast.workers"))
     handles = await client.enqueue_many([step.job()] * 10, concurrency_key="one")
     for handle in handles:
         await client.wait(handle.id, timeout=20)
