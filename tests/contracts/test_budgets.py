@@ -38,6 +38,7 @@ DOORS = {
     "holdfast/workflow/branches.py::Branches._run": "the door around a branch: its parent is told",
     "holdfast/workflow/execution.py::Execution._made_up": "the door around a compensation: the others run",
     "holdfast/workflow/failures.py::Failures._built": "the door around an error class of a user",
+    "holdfast/workflow/failures.py::recorded": "an error class of a user's own: said to be untellable",
     "holdfast/workflow/redaction.py::Redactions.shown": "the door around a user's rule: nothing is logged",
     "holdfast/workflow/replay.py::Replay.play": "the door around a workflow: its error is its outcome",
     "holdfast/workflow/steps.py::_Trial._noted": "the door around a step in its transaction",

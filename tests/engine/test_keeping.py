@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import holdfast
-from holdfast.engine import Complete, keeping
+from holdfast.engine import Claim, Complete, RunQueue, keeping
+from holdfast.errors import DatabaseRefused
+from holdfast.model.worker import Renewal
 from holdfast.testing import ThrowawayDatabase
 from tests.engine.conftest import KIND, OpenStore
 
@@ -28,6 +30,29 @@ async def test_a_claim_that_is_kept_outlives_its_ttl(opened: OpenStore, eventual
 
         await eventually(past)
     await store.queue.end(claim, Complete())
+
+
+async def test_a_renewal_that_is_refused_is_tried_again(opened: OpenStore, db: ThrowawayDatabase) -> None:
+    """A lock that somebody holds for a moment is no reason to let the lease lapse."""
+    store = await opened()
+    await store.queue.enqueue(KIND, {})
+    [claim] = await store.queue.claim()
+    renewed, renewals = asyncio.Event(), 0
+
+    class Refusing:
+        """The second renewal meets a lock."""
+
+        async def renew(self, claim: Claim) -> Renewal:
+            nonlocal renewals
+            renewals += 1
+            if renewals == 2:
+                raise DatabaseRefused("canceling statement due to lock timeout")
+            if renewals > 2:
+                renewed.set()
+            return await store.queue.renew(claim)
+
+    async with asyncio.timeout(10), keeping(cast("RunQueue", Refusing()), claim, every=0.01):
+        await renewed.wait()
 
 
 async def test_a_lost_lease_stops_the_block(opened: OpenStore, db: ThrowawayDatabase) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pydantic import BaseModel
 
 import holdfast
 from holdfast.workflow.failures import Failures, Told, recorded
@@ -36,6 +37,27 @@ class Bare(ValueError):
         return "bare"
 
 
+class Answer(BaseModel):
+    """What a service said, as an application keeps it."""
+
+    code: int
+
+
+class Answered(ConnectionError):
+    """Carries a model as an attribute."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__("it said no")
+        self.answer = answer
+
+
+class Closed(OSError):
+    """Lets nobody ask it for anything."""
+
+    def __getattr__(self, name: str) -> object:
+        raise KeyError(name)
+
+
 def rebuilt(error: Exception, *known: type[Exception]) -> Exception:
     """What a run meets where a step has raised *error*."""
     names = {f"{one.__module__}.{one.__qualname__}": one for one in known}
@@ -59,6 +81,10 @@ def undecodable() -> UnicodeDecodeError:
         (undecodable(), UnicodeError, "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff"),
         (Bare(object()), ValueError, f"{__name__}.Bare: bare"),
         (ConnectionResetError("gone"), ConnectionResetError, "gone"),
+        (ValueError(Answer(code=7)), ValueError, "{'code': 7}"),
+        (Answered(Answer(code=7)), ConnectionError, f"{__name__}.Answered: it said no"),
+        (Closed("shut"), holdfast.StepFailed, "step 'it' failed: Closed: Closed, which cannot be told of"),
+        (StopIteration("no more"), holdfast.StepFailed, "step 'it' failed: StopIteration: no more"),
     ],
     ids=lambda one: type(one).__name__ if isinstance(one, Exception) else None,
 )

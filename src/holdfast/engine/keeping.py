@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.engine.claims import Claim
 from holdfast.engine.interfaces import RunQueue
-from holdfast.errors import DatabaseUnavailable, LeaseLost
+from holdfast.errors import DatabaseRefused, DatabaseUnavailable, LeaseLost
 from holdfast.model.worker import Renewal
 
 
@@ -30,8 +30,8 @@ class Keeper:
             await asyncio.sleep(self._every)
             try:
                 self.wishes = await self._queue.renew(self._claim)
-            except DatabaseUnavailable:
-                # The lease may outlast this; if not, the next write is refused.
+            except (DatabaseUnavailable, DatabaseRefused):
+                # The lease may outlast this, such as a lock that somebody holds; if not, the next write is refused.
                 continue
             except LeaseLost as lost:
                 self.lost = lost

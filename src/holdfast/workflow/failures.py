@@ -12,7 +12,7 @@ from holdfast import errors
 from holdfast.app.signature import json_text
 from holdfast.errors import HoldfastError, InputInvalid, StepFailed
 from holdfast.rules.outcome import storable
-from holdfast.rules.telling import RemoteError, text_of
+from holdfast.rules.telling import RemoteError, text_of, untellable
 
 MAX_PART_BYTES = 16 * 1024
 
@@ -34,11 +34,11 @@ def recorded(error: BaseException) -> str:
     """Return an error as JSON text, whatever application it comes from."""
     if isinstance(error, RemoteError):
         return error.record
-    kind = type(error)
-    message = storable(text_of(error))
-    attributes = {} if kind.__module__ == "builtins" else _attributes(error)
-    told = Told(_name(kind), message, _parts(list(error.args)), attributes, _bases(kind))
-    return msgspec.json.encode(told).decode()
+    try:
+        return json_text(_told(error), InputInvalid)
+    except Exception as met:
+        # A class of the application's own, asked for its attributes.
+        return recorded_text(type(error).__name__, untellable(error, met))
 
 
 def recorded_text(name: str, message: str) -> str:
@@ -94,9 +94,19 @@ class Failures:
         found = self._known.get(name) or getattr(builtins, name, None) or getattr(errors, own, None)
         if not isinstance(found, type) or not issubclass(found, Exception):
             return None
+        if issubclass(found, (StopIteration, StopAsyncIteration)):
+            # No coroutine can raise it: Python makes another error of that.
+            return None
         if found.__module__ == "holdfast.errors" and not issubclass(found, HoldfastError):
             return None
         return found
+
+
+def _told(error: BaseException) -> Told:
+    kind = type(error)
+    message = storable(text_of(error))
+    attributes = {} if kind.__module__ == "builtins" else _attributes(error)
+    return Told(_name(kind), message, _parts(list(error.args)), attributes, _bases(kind))
 
 
 def _name(kind: type[BaseException]) -> str:
