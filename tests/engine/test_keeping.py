@@ -32,7 +32,7 @@ async def test_a_claim_that_is_kept_outlives_its_ttl(opened: OpenStore, eventual
     await store.queue.end(claim, Complete())
 
 
-async def test_a_renewal_that_is_refused_is_tried_again(opened: OpenStore, db: ThrowawayDatabase) -> None:
+async def test_a_renewal_that_is_refused_is_tried_again(opened: OpenStore) -> None:
     """A lock that somebody holds for a moment is no reason to let the lease lapse."""
     store = await opened()
     await store.queue.enqueue(KIND, {})

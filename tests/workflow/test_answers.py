@@ -201,3 +201,19 @@ async def test_an_answer_that_makes_no_sense_is_named(
     with pytest.raises(holdfast.JobFailed, match=r"OptionInvalid: Snooze\.delay is -1"):
         await client.wait(handle.id, timeout=20)
     assert calls == ["poll"]
+
+
+async def test_a_run_that_is_cancelled_for_what_is_no_reason_fails_at_once(
+    client: holdfast.Client, work: Any, app: holdfast.App
+) -> None:
+    """As a handler does: to try it again would answer the same."""
+
+    @app.workflow(max_attempts=3, retry=SOON)
+    async def plan(run: holdfast.Run) -> Any:  # noqa: ARG001 - a run without a step
+        return holdfast.Cancel(5)  # type: ignore[arg-type]
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    with pytest.raises(holdfast.JobFailed, match=r"Cancel\.reason .*give a string"):
+        await client.wait(handle.id, timeout=20)
+    assert (await client.job(handle.id)).attempt == 1

@@ -53,6 +53,12 @@ async def another_inside(run: holdfast.Run) -> Any:
     return paid, await run.wait_signal("go", timeout=3600)
 
 
+async def anew(run: holdfast.Run) -> Any:
+    """It begins anew before all of its record is met."""
+    await run.step(charge)
+    run.continue_as_new()
+
+
 async def patched(run: holdfast.Run) -> Any:
     """A step is added before what was recorded, for runs that come there first."""
     if run.patched("check"):
@@ -178,6 +184,7 @@ async def test_a_patch_is_for_runs_that_come_there_first(
         (released, inserted),
         (released, removed),
         (released, reordered),
+        (released, anew),
         (patched, released),
     ],
 )

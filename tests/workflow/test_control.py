@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -68,6 +69,36 @@ async def test_a_running_run_parks_at_its_next_step(
     await client.resume(handle.id)
     assert await client.wait(handle.id, timeout=20) == ["slow", "after"]
     assert calls == ["slow", "after"]
+
+
+async def test_a_paused_run_parks_before_the_next_try_of_a_step(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any
+) -> None:
+    """Rests too short to sleep through do not keep it going; a resume goes on with the same step."""
+    begun, go_on, mended = asyncio.Event(), asyncio.Event(), False
+
+    async def poll() -> str:
+        calls.append("poll")
+        begun.set()
+        await go_on.wait()
+        if not mended:
+            raise OSError
+        return "found"
+
+    @app.workflow
+    async def plan(run: holdfast.Run) -> str:
+        return await run.step(poll, retry=holdfast.Constant(timedelta(milliseconds=10)), max_attempts=10_000)
+
+    await work(app)
+    handle = await client.enqueue(plan.job())
+    await begun.wait()
+    await client.pause(handle.id)
+    go_on.set()
+    assert await rests(handle.id) == "paused by application"
+    assert calls == ["poll"]
+    mended = True
+    await client.resume(handle.id)
+    assert await client.wait(handle.id, timeout=20) == "found"
 
 
 @pytest.mark.parametrize("then", ["step", "child"])
@@ -198,6 +229,28 @@ async def test_a_cancelled_run_makes_up_for_its_steps_in_reverse(
     assert calls == ["charge", "pack", "undo pack", "undo charge"]
     made_up = [one.name for one in await client.history(handle.id) if one.branch == "compensation"]
     assert made_up == ["undo pack", "undo charge"]
+
+
+async def test_a_cancelled_run_that_sleeps_without_a_record_makes_up(
+    client: holdfast.Client, work: Any, app: holdfast.App, calls: list[str], rests: Any
+) -> None:
+    """What was registered runs though no step was called and its wait has no end."""
+
+    async def do(what: str) -> None:
+        calls.append(what)
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> None:
+        run.on_failure(do, "release")
+        await run.wait_signal("paid")
+
+    await work(app)
+    handle = await client.enqueue(order.job())
+    await rests(handle.id)
+    assert not await client.cancel(handle.id)
+    with pytest.raises(holdfast.JobCancelled):
+        await client.wait(handle.id, timeout=20)
+    assert calls == ["release"]
 
 
 async def test_a_failed_run_makes_up_for_its_steps_and_keeps_its_error(

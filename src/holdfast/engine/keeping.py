@@ -31,7 +31,7 @@ class Keeper:
             try:
                 self.wishes = await self._queue.renew(self._claim)
             except (DatabaseUnavailable, DatabaseRefused):
-                # The lease may outlast this, such as a lock that somebody holds; if not, the next write is refused.
+                # The lease may outlast this, be it a lock of somebody's; if not, the next write is refused.
                 continue
             except LeaseLost as lost:
                 self.lost = lost

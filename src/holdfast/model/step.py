@@ -11,6 +11,8 @@ MAIN = "main"
 COMPENSATION = "compensation"
 # Where stands how a run is to end that makes up for its steps without having been cancelled.
 END_PLACE = -1
+# Where stands, in the main branch, what its drawn numbers come from.
+SEED_PLACE = -1
 # Where stand the living children of a run from before it began anew.
 FORMER_PLACE = -2
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.app.answers import reason_text
 from holdfast.app.workflow import Workflow
 from holdfast.errors import InputInvalid, LeaseLost
 from holdfast.model.outcome import Cancel, Fail, Retry, Snooze, Stop, Suspend
-from holdfast.model.step import COMPENSATION, END_PLACE, MAIN, StepKind, StepNote, StepState
+from holdfast.model.step import COMPENSATION, END_PLACE, MAIN, SEED_PLACE, StepKind, StepNote, StepState
 from holdfast.rules.outcome import exhausted, poisoned, storable
 from holdfast.rules.seeds import first_seed, next_seed
 from holdfast.rules.telling import one_line, told
@@ -109,7 +110,10 @@ class Execution:
                 # A suspension carries no errors, such as that of a timeout which the code has caught.
                 if replay.notebook.posts or any(note.error is not None for note in replay.notebook.notes):
                     await replay.notebook.write()
-                    return replace(ended, notes=tuple(n for n in ended.notes if n.due is not None))
+                    ended = replace(ended, notes=tuple(n for n in ended.notes if n.due is not None))
+                if replay.makeups and not (ended.notes or self._history.below("")):
+                    # A cancel ends at once what sleeps without a record: nothing would be made up for.
+                    ended = replace(ended, notes=(_seed_note(self._history.seed),))
                 return ended
         raise AssertionError(ended)
 
@@ -118,8 +122,8 @@ class Execution:
             case Snooze() | Retry():
                 await replay.notebook.write()
                 return value
-            case Cancel(reason):
-                return await self._fail(replay, Stop(storable(reason)))
+            case Cancel():
+                return await self._fail(replay, _stop(value))
         if (replay.notebook.posts or replay.makeups) and (refusal := self._refusal(value)) is not None:
             return await self._fail(replay, refusal)
         if replay.notebook.posts:
@@ -223,6 +227,24 @@ class Execution:
         claimed = self._ledger.claimed
         self._history = History(first_seed(claimed.id, claimed.enqueued_at))
         self._history.fill(memory)
+
+
+def _seed_note(seed: str) -> StepNote:
+    return StepNote(
+        branch=MAIN,
+        place=SEED_PLACE,
+        name="seed",
+        kind=StepKind.SEED,
+        state=StepState.COMPLETED,
+        result=msgspec.json.encode(seed).decode(),
+    )
+
+
+def _stop(answer: Cancel) -> Fail | Stop:
+    try:
+        return Stop(reason_text(answer))
+    except InputInvalid as invalid:
+        return poisoned(str(invalid), str(invalid))
 
 
 def _end_note(then: Fail | Stop) -> StepNote:

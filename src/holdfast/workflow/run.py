@@ -271,7 +271,10 @@ class Run:
         Signals that were not read stay.  Raises `ArgumentsInvalid`.
         """
         text = self._workflow.signature.encode(args, kwargs)
-        self._replay.branch("continue_as_new")
+        branch = self._replay.branch("continue_as_new")
+        place, met = self._replay.ahead(branch)
+        if met is not None and met.kind is not StepKind.CANCEL:
+            self._replay.park(branch.name, place, recorded=str(met), asked="to begin anew")
         self._replay.end(Continued(text))
         raise AssertionError
 

@@ -91,8 +91,7 @@ class _Trial:
 
     async def _rest(self, due: float) -> None:
         # A function that was stopped for a failed sibling may have made an error of its own out of that.
-        await self._replay.deliver_cancel(self._spot)
-        self._replay.heed_cut(self._spot)
+        await self._replay.begin(self._spot)
         if due > time.monotonic():
             reason = f"the next try of step {self._call.name!r}"
             await self._replay.wait(self._spot, Wait(reason, due=due))
