@@ -212,6 +212,19 @@ async def test_the_many_jobs_of_a_dead_worker_are_rescued_in_batches(
     assert fates == [("lost", 300), ("released", 900)]
 
 
+async def test_a_job_that_somebody_has_locked_is_rescued_by_the_next_turn(scene: Scene, duty: Any) -> None:
+    """Passed over, it waits no longer for that than it has to."""
+    job = await scene.one(dead := await scene.worker())
+    term, rescuer = await scene.lead(), duty(Rescuer)
+    await expire(scene, dead)
+    async with scene.db.database.transaction() as connection:
+        await connection.execute(f'select from "{scene.db.schema}".live_jobs for update')
+        await rescuer.lead(term)
+        assert await scene.db.fetch(LIVE, job.id) == [("running", 1, 0, dead)]
+    await rescuer.lead(term)
+    assert await scene.db.fetch(LIVE, job.id) == [("available", 1, 1, None)]
+
+
 async def test_what_a_worker_left_behind_when_it_stopped_is_rescued(scene: Scene, duty: Any) -> None:
     """A worker that went offline holding a job says nothing about it any more: soon somebody looks."""
     job = await scene.one(gone := await scene.worker())

@@ -25,6 +25,21 @@ RUNGS = "select array(select jsonb_object_keys(rungs) order by 1) from holdfast.
 ASLEEP = "select count(*) = 1 from holdfast.workers where wakes_below = 10 and term is null"
 
 
+# What a sequence has counted stays though the transaction goes.
+GIVES_UP_ONCE = """
+create function holdfast.give_up() returns trigger language plpgsql as $$
+begin
+    if nextval('holdfast.tries') = 1 then
+        raise exception 'deadlock detected' using errcode = 'deadlock_detected';
+    end if;
+    return new;
+end
+$$"""
+GIVES_UP = """
+create trigger gives_up before insert on holdfast.finished_jobs
+for each row execute function holdfast.give_up()"""
+
+
 async def begun(yard: Yard, machine: Machine, **options: Any) -> AssignmentTold:
     """A command that runs on a machine."""
     await yard.enqueue(**options)
@@ -96,6 +111,16 @@ async def test_two_reports_at_once_end_it_once(yard: Yard) -> None:
     assert sorted(one.repeated for one in told) == [False, True, True, True, True]
     told_late = await asyncio.gather(machine.finish(offer, "failed"), return_exceptions=True)
     assert isinstance(told_late[0], AssignmentStale)
+
+
+async def test_a_report_whose_transaction_is_given_up_in_a_deadlock_is_taken_all_the_same(yard: Yard) -> None:
+    """Others may lock the same jobs in another order: the runner need not know."""
+    offer = await begun(yard, machine := await yard.machine())
+    await yard.db.fetch("create sequence holdfast.tries")
+    await yard.db.fetch(GIVES_UP_ONCE)
+    await yard.db.fetch(GIVES_UP)
+    told = await machine.finish(offer)
+    assert (told.outcome, told.repeated) == ("completed", False)
 
 
 async def test_the_report_of_another_runner_is_refused(yard: Yard) -> None:

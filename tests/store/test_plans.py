@@ -280,14 +280,21 @@ async def test_a_signal_from_anybodys_session_is_planned_like_ours(scene: Scene)
 
 
 @pytest.mark.parametrize("analysed", [False, True])
-async def test_an_enqueue_does_not_walk_over_ended_workers(scene: Scene, analysed: bool) -> None:
-    """A fleet whose runners serve one job each leaves thousands of rows; only who lives can be asleep."""
+@pytest.mark.parametrize(("state", "term"), [("offline", None), ("online", 1)])
+async def test_an_enqueue_does_not_walk_over_ended_workers(
+    scene: Scene, analysed: bool, state: str, term: int | None
+) -> None:
+    """A fleet whose runners serve one job each leaves thousands of rows; only who lives can be asleep.
+
+    And of runners no enqueue tells.
+    """
     await scene.worker()
-    await scene.db.fetch("""
+    filling = """
         insert into holdfast.workers (name, host, pid, version, queues, kinds, slots, state, ttl, started_at,
-                                      renewed_at, expires_at, ended_at)
-        select 'w', 'h', n, '1', '{default}', '{greet}', 1, 'offline', '30 s', now(), now(), now(), now()
-        from generate_series(1, 3000) n""")
+                                      renewed_at, expires_at, ended_at, term)
+        select 'w' || n, 'h', n, '1', '{default}', '{greet}', 1, $1, '30 s', now(), now(), now(), now(), $2
+        from generate_series(1, 3000) n"""
+    await scene.db.fetch(filling, state, term)
     if analysed:
         await scene.db.fetch("analyze holdfast.workers")
     connection = await scene.session()

@@ -33,7 +33,8 @@ class Rescuer(Duty):
             await self.database.run_read_committed(workers.clear_workers(term, BATCH))
         if (self._has_lost or also_left) and await self._rescue(term, also_left=also_left) == BATCH:
             return 0.0
-        self._has_lost = False
+        # What somebody had locked was passed over.
+        self._has_lost = self._has_lost and await self.database.run(workers.lost_hold_jobs())
         self._turns += 1
         return REST
 

@@ -19,7 +19,7 @@ from holdfast.store import assignments, attempts
 from holdfast.store.assignments import EndFacts, Noted
 from holdfast.store.attempts import Ended, Fence, Returned
 from holdfast.store.batcher import Batcher
-from holdfast.store.database import Connection, Database
+from holdfast.store.database import Connection, Database, begun_anew
 from holdfast.store.jobs import announce_room
 
 
@@ -61,6 +61,9 @@ class Ends:
         raise await stale(self._database, reported.fence)
 
     async def _end_batch(self, batch: Sequence[Reported]) -> Sequence[Accepted | None]:
+        return await begun_anew(lambda: self._ended(batch))
+
+    async def _ended(self, batch: Sequence[Reported]) -> Sequence[Accepted | None]:
         async with self._database.transaction() as connection:
             facts = await self._facts(connection, {(one.fence, one.worker_id) for one in batch})
             # Of two reports of one assignment the first one counts; the second one meets it as accepted.

@@ -171,6 +171,11 @@ def rescue_jobs(term: int, limit: int, *, also_left: bool = True) -> Statement[l
     return Statement("rescue_jobs", _SQL["rescue_jobs"], (term, limit, also_left), rescued)
 
 
+def lost_hold_jobs() -> Statement[bool]:
+    """Look whether a rescue has left anything to workers that are lost."""
+    return Statement("lost_hold_jobs", _SQL["lost_hold_jobs"], (), first_value)
+
+
 def clear_workers(term: int, most: int) -> Statement[list[int]]:
     """Mark workers that have ended and hold nothing; no rescue looks at them again.  Answers their ids."""
     return Statement("clear_workers", _SQL["clear_workers"], (term, most), column)

@@ -18,7 +18,7 @@ begin
     if current_setting('transaction_isolation') = 'read committed' then
         select string_agg(distinct q, ','), not bool_or(q like '%,%') into waiting, nameable
         from holdfast.workers w, unnest(w.queues) as q
-        where w.wakes_below > wake.best and w.state = 'online' and q = any (wake.queues);
+        where w.wakes_below > wake.best and w.state = 'online' and w.term is null and q = any (wake.queues);
     else
         -- Who fell asleep since the transaction's snapshot is not to be seen in it.
         select string_agg(distinct q, ','), not bool_or(q like '%,%') into waiting, nameable from unnest(wake.queues) as q;

@@ -11,6 +11,8 @@ alter table holdfast.workers
     add column capacity           jsonb not null default '{}',
     add column drain_requested_at timestamptz,
     add column contact_at         timestamptz;
+-- Nobody wakes a runner by a notification: no enqueue walks over all of them.
+create index workers_told on holdfast.workers (id) where state = 'online' and term is null;
 create unique index workers_runner on holdfast.workers (name) where term is not null;
 
 -- A shape that jobs for runners have: a queue, a kind, the labels a runner must have, perhaps a runner by name.

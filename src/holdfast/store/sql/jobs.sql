@@ -41,7 +41,7 @@ select a.id,
            when a.due > a.moment then holdfast.wake_stager(a.due)
            when current_setting('transaction_isolation') <> 'read committed' or exists (
                select from holdfast.workers w
-               where w.wakes_below > $4::smallint and w.state = 'online' and $2::text = any (w.queues)
+               where w.wakes_below > $4::smallint and w.state = 'online' and w.term is null and $2::text = any (w.queues)
            )
 -- end of part
            then holdfast.wake(array[$2::text], $4::smallint)

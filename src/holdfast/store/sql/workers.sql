@@ -111,7 +111,8 @@ select w.state from holdfast.workers w where w.id = $1::bigint;
 -- PostgreSQL, and after a time in which no leader was heard, be it an outage of the network, a pause of the server's machine
 -- or a jump of its clock; nor that of a runner while no server is there to hear it.  One that ends more than a ttl after the
 -- leader's own duty was given before the clock was set back: it lasts a ttl from when a leader noticed.
--- Only for the leader of term $1.  Takes the workers' rows for update, so it waits for claims under way.
+-- Only for the leader of term $1.  Locks the workers' rows, skipping those that others hold: whoever claims at this
+-- moment is looked at again in the next turn.
 with lapsed as (
     select w.id from holdfast.leader d, holdfast.workers w
     where d.term = $1::bigint and d.expires_at > holdfast.now()
@@ -149,6 +150,14 @@ with orphan as materialized (
 select t.job_id, t.kind, t.fate
 from (select array_agg(o.job_id) as job_ids, array_agg(o.reason) as reasons from orphan o having count(*) > 0) o,
      holdfast.take_away(o.job_ids, o.reasons) t;
+
+-- name: lost_hold_jobs
+-- Whether workers that are lost still hold jobs: a rescue passes over those that somebody has locked.
+select exists (
+    select from holdfast.live_jobs l where l.worker_id = any (array(
+        select w.id from holdfast.workers w where w.state = 'lost' and not w.cleared
+    ))
+);
 
 -- name: clear_workers
 -- Marks up to $2 workers that have ended and hold nothing, as `clear_workers` in the migrations says.
