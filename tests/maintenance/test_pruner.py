@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ from holdfast.client.delivery_operator import DeliveryOperator
 from holdfast.maintenance.pruner import FIRST_REST, Pruner
 from holdfast.model.audit import Mandate
 from holdfast.store import interventions, prune
+from holdfast.store.database import Database
 from holdfast.store.prune import Retention
 from holdfast.store.sqlfile import rendered
 from holdfast.testing import Clock, Probe
@@ -22,6 +24,16 @@ SECOND = timedelta(seconds=1)
 # The first moments that are kept: completed jobs 14 whole days, others 30.
 KEPT_COMPLETED = datetime(2026, 1, 17, tzinfo=UTC)
 KEPT_FAILED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+SLOW = """
+create function holdfast.slow() returns trigger language plpgsql as $$
+begin
+    perform pg_sleep(0.02);
+    return old;
+end
+$$"""
+IS_SLOW = "create trigger slow before delete on holdfast.jobs for each row execute function holdfast.slow()"
 
 
 async def test_who_begins_a_term_rests_before_it_prunes(scene: Scene, clock: Clock, duty: Any) -> None:
@@ -474,3 +486,21 @@ async def test_what_an_endless_run_leaves_behind_goes_and_its_failures_stay(
     assert await scene.db.fetch("select attempt from holdfast.attempts order by 1") == [(1,), (3,)]
     assert await scene.db.fetch("select attempt from holdfast.activities") == [(3,)]
     assert await scene.states() == {job.id: "running"}
+
+
+async def test_what_takes_longer_than_a_command_may_is_pruned_in_smaller_batches(
+    scene: Scene, clock: Clock, duty: Any
+) -> None:
+    """Jobs may weigh what they like: tried again as it was, the batch would never end."""
+    await clock.set(NOON)
+    await ended(scene, NOON - 20 * DAY, count=40)
+    await scene.db.fetch(SLOW)
+    await scene.db.fetch(IS_SLOW)
+    pruner, term = duty(Pruner), await scene.lead()
+    pruner.database = Database(replace(scene.db.config, command_timeout=0.5))
+    await pruner.database.open()
+    try:
+        await pruner.lead(term)
+    finally:
+        await pruner.database.close()
+    assert not any((await remains(scene)).values())

@@ -255,3 +255,31 @@ async def test_who_sleeps_wakes_when_it_was_meant_to(db: ThrowawayDatabase, clie
     await drain(release(long), db)
     assert (await client.job(asleep.id)).state == "completed"
     assert (await client.job(fresh.id)).state == "waiting"
+
+
+async def test_a_new_version_of_a_child_leaves_its_parents_alone(
+    db: ThrowawayDatabase, client: holdfast.Client
+) -> None:
+    """The child that runs keeps its version; a job that was enqueued is met again as well."""
+
+    def deployed_with(version: str, also: tuple[str, ...] = ()) -> holdfast.App:
+        app = holdfast.App()
+
+        @app.workflow(version=version, also=also)
+        async def ship(run: holdfast.Run) -> str:
+            return str(await run.wait_signal("go"))
+
+        @app.workflow
+        async def order(run: holdfast.Run) -> Any:
+            run.enqueue(ship.job())
+            return await run.child(ship.job())
+
+        return app
+
+    first = deployed_with("1")
+    order = await client.enqueue(first.request("order", {}))
+    await drain(first, db)
+    for child in await db.fetch("select job_id from holdfast.live_jobs where kind = 'ship@1'"):
+        await client.signal(child[0], "go", "shipped")
+    await drain(deployed_with("2", also=("1",)), db)
+    assert (await client.job(order.id)).result == "shipped"

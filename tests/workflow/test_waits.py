@@ -16,6 +16,7 @@ from holdfast.testing import Probe, ThrowawayDatabase
 
 HELD = "select count(*) from holdfast.live_jobs where worker_id is not null"
 SECOND = timedelta(seconds=1)
+SEND = "select holdfast.send_signal($1::bigint, 'go', $2::text::json)"
 ENDED = "select finished_at from holdfast.finished_jobs where job_id = $1"
 
 
@@ -86,6 +87,49 @@ async def test_a_signal_from_plain_sql_wakes_its_run_at_the_commit(
     finally:
         await psql.close()
     assert await client.wait(handle.id, timeout=20) == {"by": "psql"}
+
+
+@pytest.mark.parametrize(
+    "payload", ['"\\ud800"', '"\\u0000"', '"' + "x" * 1024 * 1024 + '"'], ids=["half", "NUL", "long"]
+)
+async def test_a_signal_from_plain_sql_that_nobody_could_read_is_refused(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, db: ThrowawayDatabase, payload: str
+) -> None:
+    """Taken, it would be met again by every attempt of its run."""
+
+    @app.workflow
+    async def ask(run: holdfast.Run) -> Any:
+        return await run.wait_signal("go")
+
+    await work(app)
+    handle = await client.enqueue(ask.job())
+    await rests(handle.id)
+    with pytest.raises(asyncpg.PostgresError):
+        await db.fetch(SEND, handle.id, payload)
+    await client.signal(handle.id, "go", "read")
+    assert await client.wait(handle.id, timeout=20) == "read"
+
+
+@pytest.mark.parametrize("payload", ["1e400", "[" * 3000 + "]" * 3000], ids=["number", "depth"])
+async def test_a_signal_that_python_has_no_value_for_is_an_error_of_its_wait(
+    client: holdfast.Client, work: Any, app: holdfast.App, rests: Any, db: ThrowawayDatabase, payload: str
+) -> None:
+    """The run may catch it, and its history can be shown."""
+
+    @app.workflow
+    async def ask(run: holdfast.Run) -> Any:
+        try:
+            return await run.wait_signal("go")
+        except holdfast.errors.InputInvalid as invalid:
+            return str(invalid)
+
+    await work(app)
+    handle = await client.enqueue(ask.job())
+    await rests(handle.id)
+    await db.fetch(SEND, handle.id, payload)
+    answer = await client.wait(handle.id, timeout=20)
+    assert answer.startswith("the payload of signal 'go' cannot be read")
+    assert [one.name for one in await client.history(handle.id)] == ["go"]
 
 
 async def test_a_signal_to_nobody_is_refused(client: holdfast.Client) -> None:

@@ -60,6 +60,11 @@ def versioned(name: str, version: str | None) -> str:
     return f"{name}{VERSION_MARK}{version}"
 
 
+def unversioned(kind: str) -> str:
+    """Return the name of a workflow, whichever of its versions *kind* is."""
+    return kind.partition(VERSION_MARK)[0]
+
+
 def _first_parameter(function: Callable[..., Any], kind: str) -> str:
     names = list(inspect.signature(function).parameters)
     if not names:

@@ -6,11 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.maintenance.duty import Duty
 from holdfast.store import audit, deliveries, prune, request_keys, tokens
 from holdfast.store.prune import Retention
 from holdfast.store.statement import Statement
+
+T = TypeVar("T")
 
 SHORTEST_PAUSE = 0.02
 # How long a new leader waits with its first pass, in seconds.
@@ -26,7 +31,8 @@ LATE = timedelta(hours=1)
 class Pruner(Duty):
     """Walks over what is past its retention, by id, and deletes jobs with all that belongs to them.
 
-    It works at most half of the time.  An own retention of a queue finds no index: the first pass of a
+    It works at most half of the time.  Where a batch takes longer than a command may, the rest of a pass goes
+    on in smaller ones.  An own retention of a queue finds no index: the first pass of a
     term and of each day looks at all history, for some of it is kept for its parent; other passes look only
     at what has grown too old since.
     """
@@ -45,6 +51,7 @@ class Pruner(Duty):
 
     async def lead(self, term: int) -> float:
         """Make one pass."""
+        self._batch = self.config.prune_batch
         completed, failed = self.config.retention_completed, self.config.retention_failed
         retentions = await self.database.run(prune.retentions(completed=completed, failed=failed))
         day = min(retention.before for retention in retentions if retention.queue is None).date()
@@ -70,14 +77,12 @@ class Pruner(Duty):
 
     async def _prune(self, term: int, retention: Retention) -> None:
         since = self._reached.get(retention.queue) if retention.queue is not None else None
-        limit, after, total = self.config.prune_batch, 0, 0
+        delete, after, total = partial(prune.prune_jobs, term, retention, since=since), 0, 0
         while True:
             begun = time.monotonic()
-            pruned = await self.database.run(
-                prune.prune_jobs(term, retention, since=since, after=after, limit=limit)
-            )
+            pruned = await self._bounded(lambda: delete(after=after, limit=self._batch))  # noqa: B023 - called at once
             total += pruned.count
-            if pruned.last_id is None or pruned.count < limit:
+            if pruned.last_id is None or pruned.count < self._batch:
                 break
             after = pruned.last_id
             await self._pause(begun)
@@ -90,10 +95,21 @@ class Pruner(Duty):
         self, delete: Callable[[int, float, int], Statement[int]], term: int, seconds: float
     ) -> bool:
         begun = time.monotonic()
-        limit = self.config.prune_batch
-        deleted = await self.database.run(delete(term, seconds, limit))
+        deleted = await self._bounded(lambda: delete(term, seconds, self._batch))
         await self._pause(begun)
-        return deleted == limit
+        return deleted == self._batch
+
+    async def _bounded(self, statement: Callable[[], Statement[T]]) -> T:
+        """Delete one batch, a smaller one where that takes longer than a command may; else it never ended."""
+        while True:
+            begun = time.monotonic()
+            try:
+                return await self.database.run(statement())
+            except DatabaseUnavailable:
+                if self._batch == 1:
+                    raise
+                self._batch //= 2
+            await self._pause(begun)
 
     async def _pause(self, begun: float) -> None:
         await asyncio.sleep(max(SHORTEST_PAUSE, time.monotonic() - begun))

@@ -110,4 +110,8 @@ def _activities(rows: Sequence[Row]) -> list[ActivityRecord]:
 
 
 def _decoded(text: str | None) -> Any:
-    return None if text is None else msgspec.json.decode(text)
+    try:
+        return None if text is None else msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        # Plain SQL may send what Python cannot read: it is shown as it stands.
+        return text

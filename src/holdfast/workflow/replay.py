@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
+from holdfast.app.workflow import unversioned
 from holdfast.errors import CutShort, HoldfastError, InputInvalid, LeaseLost, NonDeterministicRun, StepsAtOnce
 from holdfast.model.outcome import Suspend
 from holdfast.model.step import StepKind, StepNote, StepState
@@ -25,6 +26,9 @@ from holdfast.workflow.notebook import Notebook
 from holdfast.workflow.redaction import Redactions
 
 T = TypeVar("T")
+
+# What is there is a job: which version of its workflow a new one would get, nobody asks of it.
+OF_JOBS = frozenset({StepKind.CHILD, StepKind.CHILDREN, StepKind.ENQUEUE})
 
 TOO_LATE = (
     "nothing can be asked of a run inside of a timeout that is over: "
@@ -98,7 +102,7 @@ class Replay(Company):
         spot = Spot(branch, branch.place, kind, name, entry)
         if entry is not None:
             entry.visited = True
-            if entry.kind is not StepKind.CANCEL and (entry.kind, entry.name) != (kind, name):
+            if entry.kind is not StepKind.CANCEL and not _fits(entry, kind, name):
                 self.park(branch.name, branch.place, recorded=str(entry), asked=f"{kind} {name!r}")
         branch.place += 1
         if entry is not None and entry.kind is StepKind.CANCEL:
@@ -275,3 +279,10 @@ class Replay(Company):
         except HoldfastError as error:
             self.give_up(error)
         return answer
+
+
+def _fits(entry: Entry, kind: StepKind, name: str) -> bool:
+    """Read whether a place is what the code asks for."""
+    if entry.kind is not kind:
+        return False
+    return entry.name == name or (kind in OF_JOBS and unversioned(entry.name) == unversioned(name))

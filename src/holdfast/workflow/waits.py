@@ -14,6 +14,7 @@ from holdfast.errors import (
     ChildFailed,
     ChildrenGone,
     HoldfastError,
+    InputInvalid,
     OptionInvalid,
     PayloadTooLarge,
     SignalTimeout,
@@ -70,7 +71,12 @@ async def signal(replay: Replay, name: str, timeout: float | None) -> Any:
     entry = await replay.settled(StepKind.SIGNAL, name, lambda spot: _take_signal(replay, spot, timeout))
     if entry.state is StepState.FAILED:
         raise SignalTimeout(name)
-    return msgspec.json.decode(entry.result or "[null]")[0]
+    try:
+        return msgspec.json.decode(entry.result or "[null]")[0]
+    except (msgspec.DecodeError, RecursionError) as error:
+        # Plain SQL may send numbers and depths that Python has not.
+        msg = f"the payload of signal {name!r} cannot be read: {error}"
+        raise InputInvalid(msg) from None
 
 
 async def _take_signal(replay: Replay, spot: Spot, timeout: float | None) -> None:

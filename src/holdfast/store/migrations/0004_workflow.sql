@@ -304,6 +304,12 @@ begin
         raise exception 'job % of kind % is not a run', run_id, asked
             using errcode = 'HF003', detail = run_id::text, hint = asked;
     end if;
+    if octet_length(payload::text) > 1048576 then
+        raise exception 'the payload of signal % takes % bytes, allowed are 1048576', name, octet_length(payload::text)
+            using errcode = 'program_limit_exceeded';
+    end if;
+    -- What json lets in and nobody can read: NUL, and halves of surrogate pairs.
+    perform payload::jsonb;
     insert into holdfast.signals as g (run_id, name, payload, key, sent_at)
     values (run_id, name, payload, key, holdfast.now())
     on conflict do nothing returning g.id into sent;
