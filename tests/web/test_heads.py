@@ -108,6 +108,28 @@ async def test_a_head_without_end_is_refused_by_its_size(service: Service) -> No
     assert str(LARGEST_HEAD).encode() in said
 
 
+async def test_a_head_behind_a_request_that_waits_is_bounded_by_its_size(service: Service) -> None:
+    """It has no time yet, but takes memory: whoever may wait for work could send it without end."""
+    caller = await service.caller()
+    token = (await caller.post("/runner/v1/register", json=MACHINE)).json()["token"]
+    body = b'{"wait": 60, "free": 1}'
+    head = (
+        f"POST /runner/v1/sync HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    sent = 0
+
+    def more() -> bytes:
+        nonlocal sent
+        sent += 1
+        return b"y" * 4096
+
+    async with line_to(service) as line:
+        line[1].write(head.encode() + body + WHOLE[:-2] + b"X-More: ")
+        await dripped(line, more)
+    assert sent > LARGEST_HEAD // 4096
+
+
 @pytest.mark.parametrize("header", [b"X-More: " + b"y" * 70_000, b"X-More: 1\r\n" * 9_000])
 async def test_a_large_head_in_one_piece_is_refused_by_its_size(service: Service, header: bytes) -> None:
     """It is never seen incomplete, and is no smaller for that."""

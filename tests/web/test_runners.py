@@ -376,3 +376,11 @@ async def test_the_audit_log_knows_what_a_registration_has_changed(service: Serv
     assert (after["term"], after["labels"], after["version"], after["slots"]) == (2, [], "", 3)
     valid = "select array_agg(id) from holdfast.tokens where role = 'runner' and revoked_at is null"
     assert await service.db.value(valid) == [after["token"]]
+
+
+async def test_a_runner_may_have_the_longest_kind_that_a_job_may_have(service: Service) -> None:
+    """Workers take it; refused, the runner would run nothing at all."""
+    caller = await service.caller()
+    for length, status in ((200, 201), (201, 400)):
+        told = await caller.post("/runner/v1/register", json={**MACHINE, "kinds": ["k" * length]})
+        assert told.status_code == status

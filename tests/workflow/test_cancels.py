@@ -18,6 +18,26 @@ from tests.store.scene import KIND, Scene, fence
 
 LIVE = "select count(*) from holdfast.live_jobs"
 
+WAITING_FOR_LOCKS = """
+select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"""
+# The end of a run waits in its commit, whatever the client says then.
+SLOW_COMMIT = (
+    """
+    create function holdfast.commit_slowly() returns trigger language plpgsql as $$
+    begin
+        begin
+            perform pg_advisory_xact_lock_shared(77);
+        exception when query_canceled then
+            perform pg_advisory_xact_lock_shared(77);
+        end;
+        return null;
+    end
+    $$""",
+    """
+    create constraint trigger slow after delete on holdfast.live_jobs deferrable initially deferred
+    for each row execute function holdfast.commit_slowly()""",
+)
+
 
 async def echo(what: Any) -> Any:
     """A step."""
@@ -267,6 +287,53 @@ async def test_a_cancel_that_comes_while_the_end_of_a_run_is_written_is_made_up_
     assert calls == ["charge", "undo"]
 
 
+async def test_a_cancel_that_meets_the_commit_of_the_end_undoes_nothing(
+    client: holdfast.Client,
+    work: Any,
+    app: holdfast.App,
+    calls: list[str],
+    db: ThrowawayDatabase,
+    probe: Probe,
+    eventually: Any,
+) -> None:
+    """A commit that nobody can stop any more, on a slow disk say, completes the run."""
+    go_on = asyncio.Event()
+
+    @app.job(queue="elsewhere")
+    async def mail() -> None: ...
+
+    async def do(what: str) -> None:
+        calls.append(what)
+
+    @app.workflow
+    async def order(run: holdfast.Run) -> str:
+        run.on_failure(do, "undo")
+        await run.step(do, "charge")
+        await go_on.wait()
+        run.enqueue(mail.job())
+        return "done"
+
+    async def has_gone_on() -> bool:
+        return "undo" in calls or await db.value(WAITING_FOR_LOCKS) == 2
+
+    for text in SLOW_COMMIT:
+        await db.fetch(text)
+    await work(app, queues=("default",))
+    handle = await client.enqueue(order.job())
+    await eventually(lambda: db.value("select true from holdfast.steps where name = 'do'"))
+    async with db.database.transaction() as connection:
+        await connection.execute("select pg_advisory_xact_lock(77)")
+        # Asked for before, and told of in the commit.
+        await db.fetch("update holdfast.live_jobs set cancel_requested_at = holdfast.now()")
+        go_on.set()
+        await eventually(lambda: db.value(WAITING_FOR_LOCKS))
+        await _tell_of_cancel(db, handle.id)
+        await probe.wait_for("cancel.delivered")
+        await eventually(has_gone_on)
+    assert await client.wait(handle.id, timeout=20) == "done"
+    assert calls == ["charge"]
+
+
 @pytest.mark.parametrize("how", ["alone", "with a job", "in a branch"])
 async def test_a_step_whose_record_is_under_way_at_a_cancel_is_made_up_for(
     client: holdfast.Client,
@@ -505,6 +572,10 @@ async def _request_cancel(db: ThrowawayDatabase, run_id: int) -> None:
     await db.fetch(
         "update holdfast.live_jobs set cancel_requested_at = holdfast.now() where job_id = $1", run_id
     )
+    await _tell_of_cancel(db, run_id)
+
+
+async def _tell_of_cancel(db: ThrowawayDatabase, run_id: int) -> None:
     await db.fetch(
         "select pg_notify('holdfast', 'cancel:' || worker_id) from holdfast.live_jobs where job_id = $1",
         run_id,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.app.options import LONGEST_SECONDS
+from holdfast.app.options import LONGEST_KIND, LONGEST_SECONDS
 from holdfast.model.runner import Rung
 from holdfast.rules.reports import ReportedOutcome
 
@@ -17,6 +17,7 @@ MOST_HELD = 1000
 LONGEST_INLINE_SPEC = 64 * 1024
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+Kind = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_KIND)]
 Names = Annotated[list[Name], msgspec.Meta(max_length=100)]
 # Python's `$` lets a line end follow, and what reads our OpenAPI knows no `\Z`.
 MachineName = Annotated[
@@ -41,7 +42,7 @@ class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     version: Annotated[str, msgspec.Meta(max_length=100)] = ""
     protocols: list[int]
     labels: Names = []
-    kinds: Annotated[list[Name], msgspec.Meta(max_length=1000)] = msgspec.field(
+    kinds: Annotated[list[Kind], msgspec.Meta(max_length=1000)] = msgspec.field(
         default_factory=lambda: ["command"]
     )
     queues: Names = msgspec.field(default_factory=lambda: ["default"])

@@ -64,7 +64,8 @@ class HeadProtocol(HttpToolsProtocol):
         self.parser = PlainParser(self)
         self._timer: TimerHandle | None = None
         self._head_size = 0
-        self._in_body = False
+        # Whether a request ended in the piece that is being read.
+        self._in_body = self._is_complete = False
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Begin to wait for the first head."""
@@ -73,11 +74,16 @@ class HeadProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, and see whether the head that they belong to is complete."""
-        is_head = not self._in_body
+        is_head, self._is_complete = not self._in_body, False
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._forget_head()
+            self._forget_time()
             self._await_body()
+            if is_head and not (self._in_body or self._is_complete):
+                # The next head may come while this answer is under way, and takes memory all the same.
+                self._head_size += len(data)
+                if self._head_size > LARGEST_HEAD:
+                    self.transport.close()
             return
         self._await_head()
         self._head_size += len(data) if is_head else 0
@@ -107,7 +113,7 @@ class HeadProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         super().on_message_complete()
-        self._in_body = False
+        self._in_body, self._is_complete = False, True
         self._forget_head()
 
     def on_response_complete(self) -> None:
@@ -146,6 +152,9 @@ class HeadProtocol(HttpToolsProtocol):
 
     def _forget_head(self) -> None:
         self._head_size = 0
+        self._forget_time()
+
+    def _forget_time(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

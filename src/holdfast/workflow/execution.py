@@ -185,8 +185,9 @@ class Execution:
         self._is_making_up = True
         await self._ledger.quiet()
         replay = self._replay(stops=False)
-        if cancelled and not self._history.below(""):
-            # A cancelled run without a record ends with its attempt, however much is still to be undone.
+        if cancelled and self._history.at(COMPENSATION, 0) is None:
+            # A cancelled run without a record ends with its attempt, however much is still to be undone.  And
+            # where the cancel met the commit that completes the run, nothing is to be undone at all.
             await replay.notebook.write([_first(frozen.makeups)])
         if not cancelled and self._history.end is None:
             # A run of which something is undone goes forward no more, though its failures should count anew
