@@ -32,9 +32,9 @@ class Pruner(Duty):
     """Walks over what is past its retention, by id, and deletes jobs with all that belongs to them.
 
     It works at most half of the time.  Where a batch takes longer than a command may, the rest of a pass goes
-    on in smaller ones.  An own retention of a queue finds no index: the first pass of a
-    term and of each day looks at all history, for some of it is kept for its parent; other passes look only
-    at what has grown too old since.
+    on in smaller ones.  An own retention of a queue finds no index: the first pass of a term and of each day
+    looks at all history, for some of it is kept for its parent; other passes look only at what has grown too
+    old since.
     """
 
     name = "pruner"
@@ -77,10 +77,10 @@ class Pruner(Duty):
 
     async def _prune(self, term: int, retention: Retention) -> None:
         since = self._reached.get(retention.queue) if retention.queue is not None else None
-        delete, after, total = partial(prune.prune_jobs, term, retention, since=since), 0, 0
+        after = total = 0
         while True:
             begun = time.monotonic()
-            pruned = await self._bounded(lambda: delete(after=after, limit=self._batch))  # noqa: B023 - called at once
+            pruned = await self._bounded(partial(prune.prune_jobs, term, retention, since=since, after=after))
             total += pruned.count
             if pruned.last_id is None or pruned.count < self._batch:
                 break
@@ -91,20 +91,18 @@ class Pruner(Duty):
         if retention.queue is not None:
             self._reached[retention.queue] = retention.before - LATE
 
-    async def _prune_old(
-        self, delete: Callable[[int, float, int], Statement[int]], term: int, seconds: float
-    ) -> bool:
+    async def _prune_old(self, delete: Callable[..., Statement[int]], term: int, seconds: float) -> bool:
         begun = time.monotonic()
-        deleted = await self._bounded(lambda: delete(term, seconds, self._batch))
+        deleted = await self._bounded(partial(delete, term, seconds))
         await self._pause(begun)
         return deleted == self._batch
 
-    async def _bounded(self, statement: Callable[[], Statement[T]]) -> T:
+    async def _bounded(self, delete: Callable[..., Statement[T]]) -> T:
         """Delete one batch, a smaller one where that takes longer than a command may; else it never ended."""
         while True:
             begun = time.monotonic()
             try:
-                return await self.database.run(statement())
+                return await self.database.run(delete(limit=self._batch))
             except DatabaseUnavailable:
                 if self._batch == 1:
                     raise
