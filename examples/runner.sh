@@ -9,15 +9,23 @@
 set -u
 server=${HOLDFAST_SERVER:?say where the server is} name=${1:-$(hostname)}
 shift
-home=$(mktemp -d) && trap 'rm -rf "$home"' EXIT
+process=
+home=$(mktemp -d) && trap '[ -n "$process" ] && kill -KILL -- "-$process"; rm -rf "$home"' EXIT
 
 # The token goes through a file: what stands on a command line, everybody on the machine can read.
 auth() { (umask 077 && printf 'Authorization: Bearer %s\n' "$1" >"$home/auth"); }
 ask() { # ask METHOD PATH [curl options]: repeated until the server is there; fails where it refuses
-    local method=$1 path=$2
+    local method=$1 path=$2 ended=52
     shift 2
-    curl -sS --fail-with-body --retry 1000 --retry-connrefused --retry-all-errors --retry-max-time 3600 \
-        --max-time 60 -X "$method" -H @"$home/auth" "$server/runner/v1/$path" "$@"
+    # Curl repeats what found no server and what one has no time for, but not what was cut off.
+    while [[ $ended =~ ^(18|52|55|56)$ ]]; do
+        curl -sS --fail-with-body --retry 1000 --retry-connrefused --retry-max-time 3600 --max-time 60 \
+            -X "$method" -H @"$home/auth" -o "$home/answer" "$server/runner/v1/$path" "$@"
+        ended=$?
+    done
+    [ "$ended" = 0 ] && cat "$home/answer" && return
+    cat "$home/answer" >&2
+    return "$ended"
 }
 say() { ask POST "$1" -H 'Content-Type: application/json' -d "$2"; }
 
@@ -28,16 +36,20 @@ registered=$(jq -n --arg name "$name" --arg host "$(hostname)" \
 auth "$(jq -r .token <<<"$registered")"
 say sync '{"held": [], "free": 0}' >/dev/null
 
-ship() { # ship STREAM: send what the server does not have yet; its answer says what it has
-    local stream=$1 answer
-    while [ "$(stat -c %s "$work/$stream")" -gt "${sent[$stream]}" ]; do
-        answer=$(tail -c "+$((sent[$stream] + 1))" "$work/$stream" | head -c 1000000 |
-            ask PATCH "$place/logs/$stream" -H "Holdfast-Offset: ${sent[$stream]}" --data-binary @- -D - -o /dev/null) || return
-        sent[$stream]=$(sed -n 's/^holdfast-offset: \([0-9]*\).*/\1/Ip' <<<"$answer")
-    done
+ship() { # ship STREAM: send a piece of what the server does not have yet; fails where there is none, or no room
+    local stream=$1
+    [ -z "${full[$stream]}" ] && [ "$(stat -c %s "$work/$stream")" -gt "${sent[$stream]}" ] || return
+    tail -c "+$((sent[$stream] + 1))" "$work/$stream" | head -c 1000000 >"$work/piece"
+    ask PATCH "$place/logs/$stream" -H "Holdfast-Offset: ${sent[$stream]}" --data-binary @"$work/piece" \
+        -D "$work/head" >/dev/null || return
+    # Its answer says what it has.
+    sent[$stream]=$(sed -n 's/^holdfast-offset: \([0-9]*\).*/\1/Ip' "$work/head" | tail -n 1)
+    ! grep -qi '^holdfast-cut:' "$work/head" || full[$stream]=yes
 }
-total() { # total STREAM: its size and hash, for the end
-    jq -n --argjson size "$(stat -c %s "$work/$1")" --arg sum "$(sha256sum <"$work/$1" | cut -d' ' -f1)" \
+total() { # total STREAM: the size and hash of what was sent, for the end
+    local size
+    size=$([ -n "${full[$1]}" ] && echo "${sent[$1]}" || stat -c %s "$work/$1")
+    jq -n --argjson size "$size" --arg sum "$(head -c "$size" "$work/$1" | sha256sum | cut -d' ' -f1)" \
         '{size: $size, sha256: $sum, gap: false}'
 }
 finish() { # finish OUTCOME REASON [EXIT CODE]
@@ -60,7 +72,9 @@ watch() { # watch it to its end: its logs go up, a cancel comes down
     local stand rung= told=0 deadline
     deadline=$((SECONDS + $(jq '.timeout | ceil' "$work/spec")))
     while kill -0 "$process" 2>/dev/null; do
-        ship stdout && ship stderr
+        # A piece at a time: whoever writes without end is not to keep a cancel from being heard.
+        ship stdout
+        ship stderr
         stand=$(say "$place/progress" "{\"alive\": true${rung:+, \"rung\": \"$rung\"}}") || { kill -KILL -- "-$process"; return 1; }
         [ "$(jq '.cancel != null' <<<"$stand")" = true ] && stopped=cancelled
         [ "$SECONDS" -ge "$deadline" ] && stopped=${stopped:-timeout}
@@ -78,10 +92,10 @@ run() { # run OFFER: from the acceptance to the report
     local code
     work=$(mktemp -d -p "$home") process= stopped=
     mkdir "$work/folder" && : >"$work/stdout" && : >"$work/stderr"
-    declare -gA sent=([stdout]=0 [stderr]=0)
+    declare -gA sent=([stdout]=0 [stderr]=0) full=([stdout]= [stderr]=)
     place=assignments/$(jq -r '"\(.job)/\(.attempt)"' <<<"$1") grace=$(jq '.grace | ceil' <<<"$1")
     say "$place/accept" '{}' >/dev/null || return
-    ask GET "$place/spec" -o "$work/spec" || return
+    ask GET "$place/spec" >"$work/spec" || return
     if [ "$(sha256sum <"$work/spec" | cut -d' ' -f1)" != "$(jq -r .spec_sha256 <<<"$1")" ]; then
         finish failed spec-mismatch
         return
@@ -90,8 +104,9 @@ run() { # run OFFER: from the acceptance to the report
     start
     watch || return
     wait "$process"
-    code=$?
-    ship stdout && ship stderr
+    code=$? process=
+    while ship stdout; do :; done
+    while ship stderr; do :; done
     case $stopped in
     cancelled) finish cancelled "exit code $code after a cancel" "$code" ;;
     timeout) finish failed "timeout" "$code" ;;

@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import holdfast
 from holdfast.app.handler import JobRequest
 from holdfast.errors import JobCancelled, JobFailed
 from holdfast.model.token import Role
-from tests.web.conftest import Service
+from tests.web.conftest import Serve, Service
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "runner.sh"
 Start = Callable[..., Awaitable[asyncio.subprocess.Process]]
@@ -27,14 +28,24 @@ def command(script: str) -> JobRequest:
     return JobRequest("command", json.dumps({"script": script}))
 
 
+def has_ended(program: psutil.Process) -> bool:
+    """Whether it does nothing any more; whose parent has gone may wait long for somebody to take note."""
+    try:
+        return program.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 @pytest.fixture
 async def start(service: Service) -> AsyncIterator[Start]:
     """Starts the script as a runner, and ends it with all it has started."""
     started: list[asyncio.subprocess.Process] = []
 
-    async def begin(name: str = "shell", *labels: str, **environment: str) -> asyncio.subprocess.Process:
-        token, _ = await service.token(Role.REGISTRAR, f"registrar {len(started)}")
-        known = os.environ | {"HOLDFAST_SERVER": service.url, "HOLDFAST_TOKEN": token} | environment
+    async def begin(
+        name: str = "shell", *labels: str, at: Service = service, **environment: str
+    ) -> asyncio.subprocess.Process:
+        token, _ = await at.token(Role.REGISTRAR, f"registrar {len(started)}")
+        known = os.environ | {"HOLDFAST_SERVER": at.url, "HOLDFAST_TOKEN": token} | environment
         process = await asyncio.create_subprocess_exec(
             "bash", str(SCRIPT), name, *labels, env=known, start_new_session=True
         )
@@ -98,3 +109,32 @@ async def test_a_killed_runner_gives_its_job_back_when_it_is_started_again(
     await start()
     assert await client.wait(job_id, timeout=30) == {"exit_code": 0}
     assert await service.db.value("select term from holdfast.workers") == 2
+
+
+@pytest.mark.parametrize("how", ["taken away", "stopped"])
+async def test_it_leaves_no_program_behind(
+    service: Service, client: holdfast.Client, start: Start, eventually: Any, tmp_path: Path, how: str
+) -> None:
+    """A job that was taken from it runs elsewhere by now; and whoever ends the script ends its command."""
+    note = tmp_path / "pid"
+    await client.enqueue(command(f"echo $$ >{note}; exec sleep 60"), max_attempts=1)
+    runner = await start()
+    await eventually(lambda: asyncio.sleep(0, note.exists() and note.read_text().strip()))
+    program = psutil.Process(int(note.read_text()))
+    if how == "stopped":
+        runner.terminate()
+        await asyncio.wait_for(runner.wait(), 20)
+    else:
+        await service.db.fetch("update holdfast.live_jobs set attempt = attempt + 1")
+    await eventually(lambda: asyncio.sleep(0, has_ended(program)))
+
+
+async def test_it_sends_no_more_of_a_log_that_is_full(
+    serve: Serve, client: holdfast.Client, start: Start
+) -> None:
+    """The job may log no more, and goes on to its end."""
+    service = await serve(log_limit=1000)
+    job_id = (await client.enqueue(command("seq 10000; echo done >&2"))).id
+    await start(at=service, HOLDFAST_ONCE="1")
+    assert await client.wait(job_id, timeout=30) == {"exit_code": 0}
+    assert await service.db.value("select bool_and(intact) from holdfast.log_streams where size > 0")
