@@ -204,6 +204,18 @@ async def test_slots_are_filled_and_never_exceeded(
     assert most == 2
 
 
+async def test_a_free_slot_is_told_while_two_processes_of_the_service_hold_syncs(
+    counterpart: Counterpart, runner: Any
+) -> None:
+    """Neither hears of the newer one, so nothing has them answer before their time is over."""
+    counterpart.lets_go, counterpart.intervals["sync_wait"] = False, 60
+    await runner(slots=1)
+    entry = await counterpart.offer(argv=["sh", "-c", "sleep 0.5"])
+    await counterpart.until(lambda: entry.report is not None)
+    told = len(counterpart.syncs)
+    await counterpart.until(lambda: any(sync["free"] == 1 for sync in counterpart.syncs[told:]), timeout=10)
+
+
 async def test_output_past_the_servers_limit_is_dropped(counterpart: Counterpart, runner: Any) -> None:
     """A server that cuts a log gets no more of it, and the end is accepted."""
     counterpart.log_limit = 1000

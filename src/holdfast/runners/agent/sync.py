@@ -22,6 +22,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 MOST = 2
 # A request that has no answer for so long is being held back, in seconds: only then is it overtaken.
 HELD_BACK = 0.1
+# Where the newest has had none for so long, in seconds, the oldest is given up for one that tells the news:
+# of a service of several processes another one holds it, and hears of no newer request.
+GIVEN_UP = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,8 @@ class Sync(Service):
     """Syncs again and again, at once where there is news.
 
     A request that the server holds back is left alone when news come: the next one tells them, and has the
-    server let go of the older one.  *failed* is set, with the *failure*, where the server does not want this
-    runner.
+    server let go of the older one, or is given up for another where it does not.  *failed* is set, with the
+    *failure*, where the server does not want this runner.
     """
 
     name = "sync"
@@ -81,11 +84,13 @@ class Sync(Service):
         await self._land()
 
     async def _land(self) -> None:
-        flying, self._flying = self._flying, []
-        for exchange in flying:
-            exchange.task.cancel()
-            self._roster.untold(exchange.said)
-        await asyncio.gather(*(exchange.task for exchange in flying), return_exceptions=True)
+        while self._flying:
+            await self._give_up(self._flying.pop())
+
+    async def _give_up(self, exchange: Exchange) -> None:
+        exchange.task.cancel()
+        self._roster.untold(exchange.said)
+        await asyncio.gather(exchange.task, return_exceptions=True)
 
     def leave(self) -> None:
         """Take nothing new from now on, and say so."""
@@ -94,6 +99,8 @@ class Sync(Service):
 
     async def turn(self) -> float:
         """Tell the news, if there are any, or take the next answer; answers when to go on."""
+        if len(self._flying) == MOST and self._news.is_set() and self._held_back_for >= GIVEN_UP:
+            await self._give_up(self._flying.pop(0))
         if not self._flying or (self._news.is_set() and len(self._flying) < MOST):
             self._launch()
         await self._something()
@@ -115,15 +122,21 @@ class Sync(Service):
         told = {Fence(one.job, one.attempt): one.state for one in held}
         self._flying.append(Exchange(asyncio.create_task(request), held, told, time.monotonic()))
 
+    @property
+    def _held_back_for(self) -> float:
+        """For how many seconds the newest request has had no answer."""
+        return time.monotonic() - self._flying[-1].began
+
     async def _something(self) -> None:
-        """Wait for an answer, for news where there is room for them, or until nobody hears us any more."""
+        """Wait for an answer, for news once they may be told, or until nobody hears us any more."""
         waited: set[asyncio.Future[Any]] = {one.task for one in self._flying}
         limits = [left for left in (self._bench.intervals.lost_after - self.silence,) if left > 0]
-        young = self._flying[-1].began + HELD_BACK - time.monotonic()
+        patience = HELD_BACK if len(self._flying) < MOST else GIVEN_UP
+        young = patience - self._held_back_for
         news = asyncio.ensure_future(self._news.wait())
-        if len(self._flying) < MOST and young <= 0:
+        if young <= 0:
             waited.add(news)
-        elif len(self._flying) < MOST:
+        else:
             limits.append(young)
         try:
             await asyncio.wait(waited, timeout=min(limits, default=None), return_when=asyncio.FIRST_COMPLETED)
