@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.client import log_reader
 from holdfast.client.log_reader import LogReader
 from holdfast.errors import JobNotFound, OptionInvalid
 from holdfast.model.job import ClaimedJob
@@ -71,6 +72,24 @@ async def test_lines_are_whole_however_they_came(desk: Desk) -> None:
     lines, mark = await desk.read(mark)
     assert lines == ["stdout: thr"]
     assert (await desk.read(mark))[0] == []
+
+
+@pytest.mark.parametrize("pages", [4, 1])
+async def test_a_line_without_an_end_keeps_nobody_from_reading_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, pages: int
+) -> None:
+    """More may come behind it than is read at once; where it is too much the line is told as it is."""
+    monkeypatch.setattr(log_reader, "MOST_PAGES", pages)
+    desk = Desk(scene, await scene.one(worker_id := await scene.worker()), worker_id, 10_000)
+    await desk.write("half", "stderr")
+    for n in range(600):
+        await desk.write(f"{n}\n")
+    lines, mark = await desk.read()
+    while (page := await desk.read(mark)) != ([], mark):
+        lines, mark = lines + page[0], page[1]
+    assert [line for line in lines if line.startswith("stdout")] == [f"stdout: {n}" for n in range(600)]
+    await desk.write(" done\n", "stderr")
+    assert (await desk.read(mark))[0] == ["stderr: half done" if pages > 1 else "stderr:  done"]
 
 
 async def test_gaps_and_cuts_are_lines_of_their_own(desk: Desk) -> None:

@@ -17,6 +17,8 @@ from holdfast.store.logs import LogLine
 PAGE = 1000
 PAGE_BYTES = 1024 * 1024
 TAIL_BYTES = 8 * 1024 * 1024
+# Behind a line without an end so many pages are read anew each time; then it is told as far as it has come.
+MOST_PAGES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,17 @@ class LogReader:
         end = await self._database.run(jobs.job_end(job_id))
         if end is None:
             raise JobNotFound(job_id)
-        news = await self.news(job_id, after, attempt=attempt)
-        sheet = LogSheet(job_id, after)
-        lines = [*news.lines, *(line for chunk in news.chunks for line in sheet.lines(chunk))]
-        mark = sheet.mark(news.mark)
-        if end.state.is_final and not lines:
-            # Nothing more comes: what has no end yet has one now.
-            lines, mark = sheet.rest(), news.mark
+        sheet, mark, lines = LogSheet(job_id, after), after, list[LogLine]()
+        for _ in range(MOST_PAGES):
+            news = await self.news(job_id, mark, attempt=attempt)
+            lines = [*news.lines, *(line for chunk in news.chunks for line in sheet.lines(chunk))]
+            mark = news.mark
+            if lines or not news.chunks:
+                break
+        if not lines and (end.state.is_final or news.chunks):
+            # What has no end yet has one now: nothing more comes, or too much of other streams behind it.
+            return LogPage(sheet.rest(), end.state.is_final, mark)
+        mark = sheet.mark(mark)
         return LogPage(lines, end.state.is_final, mark)
 
     async def last(self, job_id: int, limit: int, *, attempt: int | None = None) -> LogPage:
