@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.app.handler import JobRequest
 from holdfast.client.operator import Operator
 from holdfast.errors import OptionInvalid
 from holdfast.maintenance.overseer import Overseer
 from holdfast.store import doctor
-from tests.runners.conftest import OpenYard, Yard, fence, listed
+from tests.runners.conftest import ARGV, OpenYard, Yard, fence, listed
 
 
 def jobs(offers: list[Any]) -> list[int]:
@@ -214,6 +215,26 @@ async def test_after_its_deadline_others_may_take_a_pinned_job(yard: Yard) -> No
     await overseer.lead(await yard.lead())
     async with asyncio.timeout(5):
         assert jobs(await waiting) == [job_id]
+
+
+async def test_a_retry_at_the_end_of_a_pin_is_for_others_as_well(yard: Yard, eventually: Any) -> None:
+    """It has read for whom the job was and waits for a key, while the leader gives it to everybody."""
+    machine = await yard.machine("build-2")
+    [job_id] = await yard.enqueue(runner="build-2", pin_for=3600, unique_key="k")
+    await machine.finish(await machine.one(), "failed", retry=False)
+    overseer, term = yard.duty(Overseer), await yard.lead()
+    await yard.db.fetch("update holdfast.placements set pinned_until = holdfast.now()")
+    async with yard.db.database.connection() as connection:
+        holding = connection.transaction()
+        await holding.start()
+        await yard.client.enqueue(JobRequest("command", ARGV), unique_key="k", connection=connection)
+        retrying = asyncio.create_task(yard.client.retry(job_id))
+        await eventually(lambda: yard.db.value("select count(*) from pg_locks where not granted"))
+        await overseer.lead(term)
+        await holding.rollback()
+    await retrying
+    await overseer.lead(term)
+    assert (await (await yard.machine("build-1")).one()).job == job_id
 
 
 async def test_a_retried_job_keeps_its_placement(yard: Yard) -> None:

@@ -53,7 +53,8 @@ select t.job_id from target t order by t.job_id;
 -- Takes up failed and cancelled jobs again, with all their attempts to spend, and makes scheduled ones available now: those
 -- that are in one of the states $4.
 -- How a job had ended becomes a row of its attempts.  Answers each job, with its unique key and the live job that holds
--- that key where it stays as it is for that (0: it has just ended), else with nulls.  Locks finished_jobs, then live_jobs rows, in id order.
+-- that key where it stays as it is for that (0: it has just ended), else with nulls.  Locks finished_jobs, then live_jobs rows, in id order;
+-- and placements, whose runner nobody takes back meanwhile.
 -- A run goes on from its failed step: the failure of a step or a child that nothing followed, in its branch or in those
 -- above it, is forgotten; of many children, and of those that it still waited for, those are taken up that did not end
 -- well, as far down as they go, and it looks again how all of them end.  Where its key is taken none of them is.  What a fork remembers are the children of another
@@ -86,7 +87,8 @@ with recursive again as (
 ), wanted as (
     select e.job_id, j.queue, j.kind, j.priority, 'available', e.attempt, holdfast.now(), j.unique_key,
            j.concurrency_key, j.revision, e.parent_id, e.family_id,
-           (select holdfast.route_for(j.queue, j.kind, p.labels, p.runner) from holdfast.placements p where p.job_id = j.id)
+           (select holdfast.route_for(j.queue, j.kind, p.labels, p.runner)
+            from holdfast.placements p where p.job_id = j.id for share)
     from ended e join holdfast.jobs j on j.id = any (array[e.job_id])
 ), admitted as (
     insert into holdfast.live_jobs (job_id, queue, kind, priority, state, attempt, run_at, unique_key, concurrency_key,
