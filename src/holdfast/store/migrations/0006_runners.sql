@@ -3,7 +3,7 @@
 
 -- A runner is a row of workers whose term is set: it grows with every registration under its name, and token_id is of the
 -- one token that speaks for it in this term, null once that was revoked.  capacity limits single queues;
--- drain_requested_at outlives registrations; contact_at is since when it has been heard without a gap.
+-- drain_requested_at outlives registrations; contact_at is since when it has been heard without a gap.  No enqueue looks at it.
 alter table holdfast.workers
     add column term               integer,
     add column token_id           bigint,
@@ -11,7 +11,6 @@ alter table holdfast.workers
     add column capacity           jsonb not null default '{}',
     add column drain_requested_at timestamptz,
     add column contact_at         timestamptz;
--- Nobody wakes a runner by a notification: no enqueue walks over all of them.
 create index workers_told on holdfast.workers (id) where state = 'online' and term is null;
 create unique index workers_runner on holdfast.workers (name) where term is not null;
 
